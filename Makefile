@@ -1,0 +1,47 @@
+# Everything a developer needs, as a menu. Each target sets up what it needs and is quick the second time.
+PYTHON ?= python3
+VENV   := .venv
+BIN    := $(VENV)/bin
+NATIVE := CMakeLists.txt $(shell find native -name '*.cc' -o -name '*.h')
+
+.DEFAULT_GOAL := help
+.PHONY: help setup check test test-slow cover format bench-quantize clean
+
+help: ## show this menu
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+# Reinstalled only when the build's inputs change: the install is editable, so Python sources need no rebuild.
+$(VENV)/.installed: pyproject.toml constraints.txt $(NATIVE)
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --upgrade pip
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[train,dev]'
+	@touch $@
+
+setup: $(VENV)/.installed ## make .venv with everything that development needs
+
+check: setup ## ruff, mypy, clang-format and the import directions
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/clang-format --dry-run --Werror $(filter %.cc %.h,$(NATIVE))
+	$(BIN)/pytest tests/test_architecture.py
+
+test: setup ## the whole test suite but its slow part
+	$(BIN)/pytest
+
+test-slow: setup ## the tests that take minutes
+	$(BIN)/pytest -m slow
+
+cover: setup ## line coverage of the tests
+	$(BIN)/pytest --cov --cov-report=term-missing:skip-covered
+
+format: setup ## rewrite sources in the project's format
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+	$(BIN)/clang-format -i $(filter %.cc %.h,$(NATIVE))
+
+bench-quantize: setup ## throughput of the quantizers
+	$(BIN)/python bench/quantizers.py
+
+clean: ## remove what the targets above made
+	rm -rf $(VENV) build .mypy_cache .pytest_cache .ruff_cache .hypothesis .coverage

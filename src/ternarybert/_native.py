@@ -1,0 +1,56 @@
+"""Finds and loads the native library, and asks it what this CPU can do.
+
+The library is plain C behind ctypes. In a wheel it lies in the package folder; in an editable install it lies in
+site-packages while the Python files stay in the source tree, so the installed file list is asked as well.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import sys
+from functools import cache
+from importlib import metadata
+from pathlib import Path
+
+from ternarybert.errors import NativeLibraryError
+
+_FILE_NAME = {"win32": "ternarybert.dll", "darwin": "libternarybert.dylib"}.get(sys.platform, "libternarybert.so")
+
+# The bits of tb_cpu_features(), lowest first; the order of `enum tb_cpu_feature` in ternarybert.h.
+_FEATURES = ("avx2", "avx_vnni", "avx512bw", "avx512vnni", "neon", "dotprod")
+
+
+def library_path() -> Path:
+    """Where the native library is, or a `NativeLibraryError` that says how to get it."""
+    beside = Path(__file__).with_name(_FILE_NAME)
+    if beside.is_file():
+        return beside
+    for file in metadata.files("ternarybert") or ():
+        if file.name == _FILE_NAME:
+            return Path(str(file.locate()))
+    raise NativeLibraryError(f"the native library {_FILE_NAME} is not installed; run: pip install --force-reinstall .")
+
+
+@cache
+def library() -> ctypes.CDLL:
+    """The loaded library, with its signatures declared; refused when it was built for another version."""
+    lib = ctypes.CDLL(str(library_path()))
+    lib.tb_version.restype = ctypes.c_char_p
+    lib.tb_cpu_features.restype = ctypes.c_uint32
+    built, installed = lib.tb_version().decode(), metadata.version("ternarybert")
+    if built != installed:
+        raise NativeLibraryError(
+            f"the native library is version {built}, the package {installed}; run: pip install --force-reinstall ."
+        )
+    return lib
+
+
+def version() -> str:
+    """The native library's version."""
+    return str(library().tb_version().decode())
+
+
+def cpu_features() -> frozenset[str]:
+    """Names of the instruction sets that this CPU has and the operating system lets programs use."""
+    bits = library().tb_cpu_features()
+    return frozenset(name for i, name in enumerate(_FEATURES) if bits >> i & 1)

@@ -1,0 +1,41 @@
+"""What can go wrong, one class per cause.
+
+Every message says what was seen and what to do next. The command line prints it as one line and exits with 2.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from difflib import get_close_matches
+
+
+class TernaryBertError(Exception):
+    """Base of every error this package raises on purpose."""
+
+
+class RecipeError(TernaryBertError, ValueError):
+    """A recipe has an unknown field, a bad value or a combination that cannot work."""
+
+
+class QuantizationError(TernaryBertError, ValueError):
+    """A tensor cannot be quantized as asked."""
+
+
+class NonFiniteError(QuantizationError):
+    """A tensor to quantize holds NaN, infinity, or values whose sum overflows."""
+
+
+class NativeLibraryError(TernaryBertError, RuntimeError):
+    """The native library is missing or does not belong to this version of the package."""
+
+
+class MissingExtraError(TernaryBertError, ImportError):
+    """Something needs an optional part of the package that is not installed."""
+
+
+def suggest(wrong: object, allowed: Iterable[str]) -> str:
+    """End of a message about an unknown name: the nearest allowed one, then all of them."""
+    names = sorted(allowed)
+    near = get_close_matches(str(wrong), names, n=1)
+    hint = f"; did you mean '{near[0]}'?" if near else ""
+    return f"{hint} Allowed: {', '.join(names)}" if hint else f"; allowed: {', '.join(names)}"
