@@ -1,0 +1,77 @@
+"""What every quantizer returns, and how a tensor is cut into the units that share one scale.
+
+Every granularity is the same thing seen differently: the tensor is laid out as a matrix of units, one row a unit, and
+each unit gets its own scale. `as_units` makes that matrix; quantizers work on its rows and never loop over them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from ternarybert.errors import NonFiniteError, QuantizationError
+from ternarybert.recipe import Granularity
+
+
+@dataclass(frozen=True)
+class Quantized:
+    """Integer codes and what turns them back into numbers: `scale * codes + offset`.
+
+    `scale` and `offset` (None where there is none) broadcast against `codes`, which has the shape of the input.
+    """
+
+    codes: Tensor  # int8; min-max: uint8
+    scale: Tensor
+    offset: Tensor | None
+    dtype: torch.dtype  # of the input
+
+    def dequantize(self) -> Tensor:
+        """The quantized tensor, in the input's shape and dtype."""
+        x_hat = self.codes.to(self.scale.dtype) * self.scale
+        if self.offset is not None:
+            x_hat = x_hat + self.offset
+        return x_hat.to(self.dtype)
+
+
+def as_units(x: Tensor, granularity: Granularity) -> Tensor:
+    """`x` as a matrix (units, elements of a unit), in float32, or in float64 when it comes so."""
+    if x.numel() == 0 or x.ndim == 0:
+        raise QuantizationError(f"nothing to quantize in a tensor of shape {tuple(x.shape)}")
+    if x.dtype is not torch.float64:
+        x = x.float()
+    return x.reshape(_count(x, granularity), -1)
+
+
+def _count(x: Tensor, granularity: Granularity) -> int:
+    """How many units `x` has. A vector is one row."""
+    rows = x.numel() // x.shape[-1]
+    match granularity.kind:
+        case "layer" | "tensor":
+            return 1
+        case "row" | "token":
+            return rows
+        case "sample":
+            return x.shape[0]
+    if rows % granularity.rows:
+        raise QuantizationError(f"{rows} rows do not divide into groups of {granularity.rows}")
+    return rows // granularity.rows
+
+
+def per_unit(values: Tensor, x: Tensor, granularity: Granularity) -> Tensor:
+    """One number a unit, (units, 1), in a shape that broadcasts against `x`."""
+    match granularity.kind:
+        case "layer" | "tensor":
+            return values.reshape([1] * x.ndim)
+        case "sample":
+            return values.reshape([-1] + [1] * (x.ndim - 1))
+        case "group":
+            values = values.repeat_interleave(granularity.rows)
+    return values.reshape([*x.shape[:-1], 1])
+
+
+def require_finite(statistic: Tensor, what: str) -> None:
+    """Raise if a sum or a range over the data is not finite, as it is when any of the data is not."""
+    if not bool(statistic.isfinite().all()):
+        raise NonFiniteError(f"cannot quantize {what}: it holds NaN, infinity or values too large to add up")

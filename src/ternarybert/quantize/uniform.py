@@ -1,0 +1,90 @@
+"""Uniform quantization: equidistant levels over a range, for activations and for 8-bit weights.
+
+Min-max spans [min x, max x] with a float offset, so that skewed activations waste no level: the paper's choice.
+Symmetric spans ±max|x| and keeps zero exact: what the released code uses, and the form of 8-bit weights.
+
+Ranges never look at padding when a mask is given; padded values are still quantized, cut to the range.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from ternarybert.errors import QuantizationError
+from ternarybert.quantize.quantized import Quantized, as_units, per_unit, require_finite
+from ternarybert.recipe import TENSOR, Granularity
+
+
+def quantize_minmax(
+    x: Tensor,
+    bits: int = 8,
+    granularity: Granularity = TENSOR,
+    *,
+    mask: Tensor | None = None,
+    clip: float | None = None,
+) -> Quantized:
+    """Q_a(x) = round((x − x_min) / s) · s + x_min with s = (x_max − x_min) / (2^bits − 1); codes are uint8.
+
+    `mask` is boolean and broadcasts against `x`: False is padding. `clip` cuts the values at ±clip first.
+    """
+    units = as_units(x, granularity)
+    levels = 2 ** _checked(bits) - 1
+    x_min, x_max = value_range(units, _mask_units(mask, x, granularity))
+    if clip is not None:
+        x_min, x_max = x_min.clamp(-clip, clip), x_max.clamp(-clip, clip)
+    scale = (x_max - x_min) / levels
+    codes = ((units - x_min) * _inverse(scale)).round_().clamp_(0, levels).to(torch.uint8)
+    return Quantized(codes.reshape(x.shape), per_unit(scale, x, granularity), per_unit(x_min, x, granularity), x.dtype)
+
+
+def quantize_symmetric(
+    x: Tensor,
+    bits: int = 8,
+    granularity: Granularity = TENSOR,
+    *,
+    mask: Tensor | None = None,
+    clip: float | None = None,
+) -> Quantized:
+    """round(x / s) · s with s = max|x| / (2^(bits−1) − 1); codes are int8, zero stays zero."""
+    units = as_units(x, granularity)
+    largest = 2 ** (_checked(bits) - 1) - 1
+    x_min, x_max = value_range(units, _mask_units(mask, x, granularity))
+    magnitude = torch.maximum(x_max, -x_min)
+    if clip is not None:
+        magnitude = magnitude.clamp(max=clip)
+    scale = magnitude / largest
+    codes = (units * _inverse(scale)).round_().clamp_(-largest, largest).to(torch.int8)
+    return Quantized(codes.reshape(x.shape), per_unit(scale, x, granularity), None, x.dtype)
+
+
+def value_range(units: Tensor, mask: Tensor | None = None) -> tuple[Tensor, Tensor]:
+    """Smallest and largest unmasked value of each unit, (units, 1); 0 and 0 where everything is masked."""
+    if mask is None:
+        x_min, x_max = torch.aminmax(units, dim=1, keepdim=True)
+        require_finite(x_max - x_min, "activations")
+        return x_min, x_max
+    x_min = units.masked_fill(~mask, torch.inf).amin(1, keepdim=True)
+    x_max = units.masked_fill(~mask, -torch.inf).amax(1, keepdim=True)
+    empty = ~mask.any(1, keepdim=True)
+    x_min, x_max = x_min.masked_fill(empty, 0), x_max.masked_fill(empty, 0)
+    require_finite(x_max - x_min, "activations")
+    return x_min, x_max
+
+
+def _inverse(scale: Tensor) -> Tensor:
+    """1/scale, or 0 for a constant unit (and one so narrow that the inverse would overflow): its codes are then 0."""
+    return torch.where(scale >= torch.finfo(scale.dtype).tiny, 1 / scale, 0.0)
+
+
+def _mask_units(mask: Tensor | None, x: Tensor, granularity: Granularity) -> Tensor | None:
+    if mask is None:
+        return None
+    rows = as_units(x, granularity).shape[0]
+    return mask.bool().expand(x.shape).reshape(rows, -1)
+
+
+def _checked(bits: int) -> int:
+    if not 2 <= bits <= 8:
+        raise QuantizationError(f"uniform quantization has 2 to 8 bits, got {bits}")
+    return bits

@@ -1,0 +1,309 @@
+"""Recipes: everything that decides what a ternary model becomes, as one frozen value.
+
+A `Recipe` is written to and read from YAML, travels inside the packed folder, and is checked when it is made: an
+unknown field, a bad value or a combination that cannot work is a `RecipeError` that lists what is allowed. Three
+presets answer three questions: what does the paper print (`paper`), what does its released code compute
+(`reference`), and what gives the best model (`default`).
+
+Nothing here imports torch: the runtime reads recipes too.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from ternarybert._fields import at_least, from_plain, one_of, positive_or_none, set_field, to_plain
+from ternarybert.errors import RecipeError, suggest
+
+
+@dataclass(frozen=True)
+class Granularity:
+    """How many numbers share one scale.
+
+    Weights: `LAYER` (the whole matrix), `ROW` (one per output neuron or vocabulary entry), `Granularity.group(k)`
+    (k rows together). Activations: `TENSOR` (the whole batch, as in the paper), `SAMPLE` (one sequence), `TOKEN`
+    (one row). In YAML they are the words `layer`, `row`, `group:8`, `tensor`, `sample`, `token`.
+    """
+
+    kind: str
+    rows: int = 1
+
+    @classmethod
+    def group(cls, rows: int) -> Granularity:
+        """`rows` neighbouring rows of a weight matrix share a scale."""
+        if rows < 1:
+            raise RecipeError(f"a group needs at least 1 row, got {rows}")
+        return cls("group", rows)
+
+    @classmethod
+    def parse(cls, text: str) -> Granularity:
+        """The granularity that `str()` wrote."""
+        kind, _, rows = text.partition(":")
+        if kind == "group" and rows.isdecimal():
+            return cls.group(int(rows))
+        if rows or kind not in _GRANULARITIES:
+            raise RecipeError(f"unknown granularity '{text}'{suggest(text, [*_GRANULARITIES, 'group:<rows>'])}")
+        return cls(kind)
+
+    def __str__(self) -> str:
+        return f"group:{self.rows}" if self.kind == "group" else self.kind
+
+
+_GRANULARITIES = ("layer", "row", "tensor", "sample", "token")
+LAYER, ROW, TENSOR, SAMPLE, TOKEN = (Granularity(kind) for kind in _GRANULARITIES)
+_WEIGHT_KINDS = ("layer", "row", "group")
+_ACTIVATION_KINDS = ("tensor", "sample", "token")
+
+# Which quantizer can give how many bits. 32 bits means "left alone".
+METHOD_BITS: Mapping[str, tuple[int, ...]] = {
+    "twn": (2,),
+    "lat": (2,),
+    "laq": (2, 3, 4),
+    "symmetric": (4, 8),
+    "none": (32,),
+}
+_WEIGHT_BITS = (2, 3, 4, 8, 32)
+_ACTIVATION_BITS = (4, 8, 32)
+
+
+@dataclass(frozen=True)
+class Bits:
+    """Bits of weights, word embedding and activations, printed as in the paper: `2-2-8`."""
+
+    w: int = 2
+    e: int = 2
+    a: int = 8
+
+    def __post_init__(self) -> None:
+        for name, value, allowed in (
+            ("W", self.w, _WEIGHT_BITS),
+            ("E", self.e, _WEIGHT_BITS),
+            ("A", self.a, _ACTIVATION_BITS),
+        ):
+            if value not in allowed:
+                raise RecipeError(f"{name} cannot have {value} bits; allowed: {', '.join(map(str, allowed))}")
+
+    @classmethod
+    def parse(cls, text: str) -> Bits:
+        """`Bits.parse("2-2-8") == Bits(w=2, e=2, a=8)`."""
+        parts = text.split("-")
+        if len(parts) != 3 or not all(part.isdecimal() for part in parts):
+            raise RecipeError(f"bits are written W-E-A, such as 2-2-8; got '{text}'")
+        return cls(*map(int, parts))
+
+    def __str__(self) -> str:
+        return f"{self.w}-{self.e}-{self.a}"
+
+
+@dataclass(frozen=True)
+class WeightScheme:
+    """How one kind of weight is quantized."""
+
+    method: str = "twn"
+    granularity: Granularity = LAYER
+    exact: bool = False  # solve by sorting instead of by the 0.7 rule (TWN) or by alternation (LAT)
+    levels: str = "linear"  # LAQ: equidistant levels, or powers of two ("log")
+    clip: float | None = None  # cut weights at +-clip first; their gradient is then zero outside
+
+    def __post_init__(self) -> None:
+        one_of("method", self.method, METHOD_BITS)
+        one_of("levels", self.levels, ("linear", "log"))
+        positive_or_none("clip", self.clip)
+        if self.granularity.kind not in _WEIGHT_KINDS:
+            raise RecipeError(f"weights have granularity layer, row or group:<rows>, not '{self.granularity}'")
+        if self.exact and self.method not in ("twn", "lat"):
+            raise RecipeError(f"method '{self.method}' has no exact form; exact: true goes with: lat, twn")
+        if self.levels == "log" and self.method != "laq":
+            raise RecipeError(f"levels: log goes with method 'laq', not '{self.method}'")
+
+    def check_bits(self, part: str, bits: int) -> None:
+        """Raise unless this method can give so many bits."""
+        if bits not in METHOD_BITS[self.method]:
+            able = [name for name, possible in METHOD_BITS.items() if bits in possible]
+            raise RecipeError(f"{part}: method '{self.method}' cannot give {bits} bits; for {bits}: {', '.join(able)}")
+
+    def for_bits(self, bits: int) -> WeightScheme:
+        """This scheme if it can give so many bits, else the paper's choice for them, one scale a layer at 8 bits."""
+        if bits in METHOD_BITS[self.method]:
+            return self
+        if bits == 8:
+            return WeightScheme("symmetric", LAYER, clip=self.clip)
+        method = {2: "twn", 3: "laq", 4: "laq", 32: "none"}[bits]
+        return WeightScheme(method, self.granularity, clip=self.clip)
+
+
+@dataclass(frozen=True)
+class ActivationScheme:
+    """How activations are quantized: the inputs of linear layers, Q, K, the softmax output and V."""
+
+    scheme: str = "minmax"
+    granularity: Granularity = TENSOR
+    clip: float | None = None
+
+    def __post_init__(self) -> None:
+        one_of("scheme", self.scheme, ("minmax", "symmetric"))
+        positive_or_none("clip", self.clip)
+        if self.granularity.kind not in _ACTIVATION_KINDS:
+            raise RecipeError(f"activations have granularity tensor, sample or token, not '{self.granularity}'")
+
+
+@dataclass(frozen=True)
+class Distill:
+    """The weights of the loss terms, 0 or false to switch one off, and how they are averaged.
+
+    `L = hidden * sum MSE(H) + attention * sum MSE(A) + logits * SCE(P) + labels * CE(labels)`.
+    """
+
+    hidden: float = 1.0
+    attention: float = 1.0
+    logits: float = 1.0
+    labels: float = 0.0
+    masked: bool = True  # leave padding out of the hidden and attention terms
+    sce: str = "example"  # "example": mean over examples; "element": over examples and classes, as released
+    layer_map: str = "same"  # "same": student and teacher have equally many layers; "uniform": every k-th teacher layer
+
+    def __post_init__(self) -> None:
+        for name in ("hidden", "attention", "logits", "labels"):
+            at_least(name, getattr(self, name), 0.0)
+        one_of("sce", self.sce, ("element", "example"))
+        one_of("layer_map", self.layer_map, ("same", "uniform"))
+
+
+TERMS = ("hidden", "attention", "logits", "labels")
+
+
+@dataclass(frozen=True)
+class Stage:
+    """A share of the training steps in which only some loss terms count."""
+
+    share: float = 1.0
+    terms: tuple[str, ...] = TERMS
+
+    def __post_init__(self) -> None:
+        if not 0.0 < self.share <= 1.0:
+            raise RecipeError(f"a stage's share lies in (0, 1], got {self.share}")
+        for term in self.terms:
+            one_of("terms", term, TERMS)
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """Optimizer and batches. What is None is taken from the task, as in section 4.1 of the paper."""
+
+    learning_rate: float = 2e-5
+    epochs: float | None = None
+    batch_size: int | None = None
+    warmup: float = 0.0  # share of the steps in which the learning rate rises linearly
+    weight_decay: float = 0.01
+    gradient_clip: str = "none"  # "tensor": each tensor's norm cut at 1, as released; "global": the whole norm
+    dropout: float | None = None  # None: as the teacher's config says
+    pad: str = "dynamic"  # "dynamic": to the longest of the batch, similar lengths together; "max": to max_length
+
+    def __post_init__(self) -> None:
+        for name in ("learning_rate", "epochs", "batch_size"):
+            positive_or_none(name, getattr(self, name))
+        at_least("weight_decay", self.weight_decay, 0.0)
+        one_of("gradient_clip", self.gradient_clip, ("none", "tensor", "global"))
+        one_of("pad", self.pad, ("dynamic", "max"))
+        for name in ("warmup", "dropout"):
+            value = getattr(self, name)
+            if value is not None and not 0.0 <= value < 1.0:
+                raise RecipeError(f"{name} lies in [0, 1), got {value}")
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """All choices in one value. `Recipe()` is the paper's TernaryBERT with TWN."""
+
+    name: str = "paper"
+    bits: Bits = Bits()
+    weight: WeightScheme = WeightScheme()
+    embedding: WeightScheme = WeightScheme(granularity=ROW)
+    activation: ActivationScheme = ActivationScheme()
+    pooler: bool = True  # quantize the pooler too: the paper's sizes need it
+    distill: Distill = Distill()
+    stages: tuple[Stage, ...] = (Stage(),)
+    schedule: Schedule = field(default_factory=Schedule)
+
+    def __post_init__(self) -> None:
+        self.weight.check_bits("weight", self.bits.w)
+        self.embedding.check_bits("embedding", self.bits.e)
+        if not math.isclose(sum(stage.share for stage in self.stages), 1.0):
+            shares = ", ".join(str(stage.share) for stage in self.stages)
+            raise RecipeError(f"the stages' shares must add up to 1, got {shares}")
+        for number, stage in enumerate(self.stages, 1):
+            if not any(getattr(self.distill, term) for term in stage.terms):
+                raise RecipeError(f"stage {number} has no loss: every one of its terms has weight 0")
+
+    def with_bits(self, bits: str | Bits) -> Recipe:
+        """The same recipe at other bits; where its method cannot give them, the paper's method for them."""
+        bits = Bits.parse(bits) if isinstance(bits, str) else bits
+        return dataclasses.replace(
+            self, bits=bits, weight=self.weight.for_bits(bits.w), embedding=self.embedding.for_bits(bits.e)
+        )
+
+    def override(self, settings: Mapping[str, object]) -> Recipe:
+        """Changed fields by dotted name, as in `--set distill.attention=false`; strings are read as YAML."""
+        data = self.to_dict()
+        for name, value in settings.items():
+            set_field(data, name, value)
+        return Recipe.from_dict(data)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values only, for YAML and JSON."""
+        data = to_plain(self)
+        assert isinstance(data, dict)
+        return data
+
+    @classmethod
+    def from_dict(cls, data: object) -> Recipe:
+        """The recipe that `to_dict` wrote; fields that are left out take their defaults."""
+        recipe = from_plain(cls, data, "recipe")
+        assert isinstance(recipe, cls)
+        return recipe
+
+    def to_yaml(self) -> str:
+        """The recipe as YAML, fields in the order of the classes above."""
+        return yaml.safe_dump(self.to_dict(), sort_keys=False)
+
+    @classmethod
+    def from_yaml(cls, text: str) -> Recipe:
+        """The recipe that `to_yaml` wrote, or one written by hand."""
+        try:
+            data = yaml.safe_load(text)
+        except yaml.YAMLError as error:
+            raise RecipeError(f"the recipe is not YAML: {' '.join(str(error).split())}") from None
+        return cls.from_dict({} if data is None else data)
+
+    @classmethod
+    def load(cls, name_or_path: str | Path) -> Recipe:
+        """A preset by its name, or a YAML file."""
+        if str(name_or_path) in PRESETS:
+            return PRESETS[str(name_or_path)]
+        path = Path(name_or_path)
+        if not path.is_file():
+            raise RecipeError(f"no recipe '{name_or_path}': neither a file nor a preset{suggest(path.name, PRESETS)}")
+        return cls.from_yaml(path.read_text(encoding="utf-8"))
+
+
+_REFERENCE_CLIP = 2.5
+
+PRESETS: Mapping[str, Recipe] = {
+    "paper": Recipe(),
+    "reference": Recipe(
+        name="reference",
+        weight=WeightScheme(clip=_REFERENCE_CLIP),
+        embedding=WeightScheme(granularity=ROW, clip=_REFERENCE_CLIP),
+        activation=ActivationScheme("symmetric", TENSOR, clip=_REFERENCE_CLIP),
+        distill=Distill(masked=False, sce="element"),
+        schedule=Schedule(warmup=0.1, gradient_clip="tensor", pad="max"),
+    ),
+    "default": Recipe(name="default", activation=ActivationScheme("minmax", TOKEN), schedule=Schedule(warmup=0.1)),
+}

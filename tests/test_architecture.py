@@ -1,0 +1,77 @@
+"""Imports follow the data and never turn back: the layers of docs/hacking.md, read from the sources themselves."""
+
+import ast
+from pathlib import Path
+
+import pytest
+
+PACKAGE = Path(__file__).parent.parent / "src" / "ternarybert"
+
+# Who may import whom. Everyone may import the small modules at the top (errors, recipe, ...).
+ALLOWED = {
+    "quantize": set(),
+    "tasks": set(),
+    "packed": set(),
+    "student": {"quantize"},
+    "distill": {"student", "quantize", "tasks", "packed", "augment"},
+    "augment": {"tasks"},
+    "baselines": {"distill", "student", "quantize", "tasks", "packed"},
+    "hf": {"packed", "student", "quantize"},
+    "runtime": {"packed"},
+    "bench": {"runtime", "packed", "hf"},
+    "report": {"runtime", "packed", "tasks", "student", "distill"},
+    "serve": {"runtime"},
+    "cli": {
+        "quantize",
+        "tasks",
+        "packed",
+        "student",
+        "distill",
+        "augment",
+        "baselines",
+        "hf",
+        "runtime",
+        "bench",
+        "report",
+        "serve",
+    },
+}
+TOP = {"errors", "recipe", "_fields", "_native", "__init__", "__main__"}
+TORCH_FREE = {"packed", "runtime", "serve", "tasks", *TOP}
+HEAVY = {"torch", "transformers"}
+
+
+def imports(path: Path) -> set[str]:
+    """Dotted names that a source file imports, wherever in it; relative ones made absolute."""
+    found = set()
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            base = (
+                ["ternarybert", *path.relative_to(PACKAGE).parts[:-1]][: -node.level + 1 or None] if node.level else []
+            )
+            module = ".".join([*base, *([node.module] if node.module else [])])
+            found |= {module} | {f"{module}.{alias.name}" for alias in node.names}
+    return found
+
+
+def part_of(path: Path) -> str:
+    """The folder below the package, or the module's own name."""
+    relative = path.relative_to(PACKAGE)
+    return relative.parts[0] if len(relative.parts) > 1 else relative.stem
+
+
+SOURCES = sorted(PACKAGE.rglob("*.py"))
+
+
+@pytest.mark.parametrize("path", SOURCES, ids=lambda p: str(p.relative_to(PACKAGE)))
+def test_no_import_turns_back(path):
+    part = part_of(path)
+    assert part in ALLOWED or part in TOP, f"say in this test what {part} may import"
+    ours = {name.split(".")[1] for name in imports(path) if name.startswith("ternarybert.")}
+    folders = {name for name in ours if (PACKAGE / name).is_dir()}
+    if part not in {"__init__", "__main__"}:
+        assert folders - {part} <= ALLOWED.get(part, set())
+    if part in TORCH_FREE and part != "__init__":
+        assert not {name.split(".")[0] for name in imports(path)} & HEAVY

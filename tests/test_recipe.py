@@ -1,0 +1,168 @@
+import dataclasses
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ternarybert.errors import RecipeError
+from ternarybert.recipe import (
+    LAYER,
+    METHOD_BITS,
+    PRESETS,
+    ROW,
+    TENSOR,
+    TOKEN,
+    Bits,
+    Distill,
+    Granularity,
+    Recipe,
+    Stage,
+    WeightScheme,
+)
+
+
+@pytest.mark.parametrize("name", PRESETS)
+def test_presets_survive_yaml(name):
+    recipe = PRESETS[name]
+    assert recipe.name == name
+    assert Recipe.from_yaml(recipe.to_yaml()) == recipe
+    assert Recipe.load(name) is recipe
+
+
+def test_the_paper_as_printed():
+    paper = PRESETS["paper"]
+    assert str(paper.bits) == "2-2-8"
+    assert (paper.weight.method, paper.weight.granularity) == ("twn", LAYER)
+    assert paper.embedding.granularity == ROW
+    assert (paper.activation.scheme, paper.activation.granularity) == ("minmax", TENSOR)
+    assert paper.weight.clip is paper.activation.clip is None
+    assert paper.schedule.learning_rate == 2e-5
+    assert paper.schedule.warmup == 0
+    assert paper.pooler
+
+
+def test_the_released_code_as_it_computes():
+    released = PRESETS["reference"]
+    assert released.activation.scheme == "symmetric"
+    assert released.weight.clip == released.embedding.clip == released.activation.clip == 2.5
+    assert released.distill.sce == "element"
+    assert not released.distill.masked
+    assert released.schedule.gradient_clip == "tensor"
+    assert released.schedule.warmup == 0.1
+
+
+def test_the_default_never_depends_on_the_batch():
+    assert PRESETS["default"].activation.granularity == TOKEN
+    assert PRESETS["default"].distill.masked
+
+
+def test_a_file_may_say_only_what_differs(tmp_path):
+    path = tmp_path / "mine.yaml"
+    path.write_text("bits: 3-3-8\nweight: {method: laq, levels: log}\nembedding: {method: laq, granularity: group:6}\n")
+    recipe = Recipe.load(path)
+    assert recipe.bits == Bits(3, 3, 8)
+    assert recipe.embedding.granularity == Granularity.group(6)
+    assert recipe.schedule == PRESETS["paper"].schedule
+    assert Recipe.from_yaml("") == Recipe()
+
+
+granularities = st.sampled_from([LAYER, ROW]) | st.integers(1, 64).map(Granularity.group)
+
+
+@st.composite
+def recipes(draw):
+    def scheme(bits):
+        method = draw(st.sampled_from([m for m, possible in METHOD_BITS.items() if bits in possible]))
+        exact = method in ("twn", "lat") and draw(st.booleans())
+        levels = draw(st.sampled_from(["linear", "log"])) if method == "laq" else "linear"
+        return WeightScheme(method, draw(granularities), exact, levels, draw(st.none() | st.floats(0.1, 9)))
+
+    bits = Bits(*(draw(st.sampled_from(options)) for options in ([2, 3, 4, 8, 32],) * 2 + ([4, 8, 32],)))
+    terms = Distill(draw(st.floats(0, 9)), draw(st.floats(0, 9)), draw(st.floats(0.1, 9)))
+    stages = draw(st.sampled_from([(Stage(),), (Stage(0.25, ("logits",)), Stage(0.75))]))
+    return Recipe(
+        "drawn", bits, scheme(bits.w), scheme(bits.e), distill=terms, stages=stages, pooler=draw(st.booleans())
+    )
+
+
+@given(recipes())
+def test_any_recipe_survives_yaml(recipe):
+    assert Recipe.from_yaml(recipe.to_yaml()) == recipe
+
+
+@pytest.mark.parametrize("bits", ["2-2-8", "2-8-8", "2-2-32", "3-3-8", "8-8-8", "4-4-4", "32-2-8"])
+def test_other_bits_take_the_papers_method_for_them(bits):
+    recipe = PRESETS["paper"].with_bits(bits)
+    assert str(recipe.bits) == bits
+    methods = {2: "twn", 3: "laq", 4: "laq", 8: "symmetric", 32: "none"}
+    assert recipe.weight.method == methods[recipe.bits.w]
+    assert recipe.embedding.method == methods[recipe.bits.e]
+    assert recipe.with_bits(recipe.bits) == recipe
+    if recipe.bits.e == 8:  # section 4: layer-wise scaling for 8-bit weights and embedding
+        assert recipe.embedding.granularity == LAYER
+
+
+def test_bits_keep_a_method_that_can_give_them():
+    lat = dataclasses.replace(PRESETS["paper"], weight=WeightScheme("lat"))
+    assert lat.with_bits("2-8-8").weight.method == "lat"
+
+
+def test_overrides():
+    recipe = PRESETS["paper"].override(
+        {"distill.attention": "false", "schedule.learning_rate": "1e-4", "weight.granularity": "row", "bits": "2-2-32"}
+    )
+    assert recipe.distill.attention == 0
+    assert recipe.schedule.learning_rate == 1e-4
+    assert recipe.weight.granularity == ROW
+    assert recipe.bits.a == 32
+    assert PRESETS["paper"].override({"schedule.epochs": 5}).schedule.epochs == 5
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"bits": "2-2"}, "W-E-A, such as 2-2-8"),
+        ({"bits": "5-2-8"}, "W cannot have 5 bits; allowed: 2, 3, 4, 8, 32"),
+        ({"bits": "2-2-16"}, "A cannot have 16 bits"),
+        ({"bits": "8-8-8"}, "weight: method 'twn' cannot give 8 bits; for 8: symmetric"),
+        ({"weight.method": "lat", "bits": "8-2-8"}, "method 'lat' cannot give 8 bits"),
+        ({"weight.method": "lta"}, "did you mean 'lat'"),
+        ({"weight.granularity": "token"}, "weights have granularity layer, row or group"),
+        ({"weight.granularity": "group:0"}, "at least 1 row"),
+        ({"weight.granularity": "rows"}, "did you mean 'row'"),
+        ({"activation.granularity": "row"}, "activations have granularity tensor, sample or token"),
+        ({"activation.scheme": "min-max"}, "did you mean 'minmax'"),
+        ({"activation.clip": "-1"}, "clip must be positive"),
+        ({"weight.method": "laq", "weight.exact": "true"}, "'laq' has no exact form"),
+        ({"weight.levels": "log"}, "levels: log goes with method 'laq'"),
+        ({"distil.attention": "false"}, "recipe has no group of fields 'distil'; did you mean 'distill'"),
+        ({"distill.attenton": "false"}, "recipe.distill has no field 'attenton'; did you mean 'attention'"),
+        ({"distill.hidden": "-1"}, "hidden must be a number of at least 0"),
+        ({"distill.hidden": "nan"}, "hidden must be a number of at least 0"),
+        ({"distill.hidden": "much"}, "recipe.distill.hidden must be a float, got 'much'"),
+        ({"distill.logits": "0", "distill.hidden": "0", "distill.attention": "0"}, "stage 1 has no loss"),
+        ({"stages": "[{share: 0.5}]"}, "add up to 1"),
+        ({"stages": "[{share: 2}]"}, r"in \(0, 1\]"),
+        ({"stages": "[{terms: [logit]}]"}, "did you mean 'logits'"),
+        ({"stages": "all"}, "recipe.stages must be a list"),
+        ({"stages": "[all]"}, r"recipe.stages\[0\] must be a mapping"),
+        ({"schedule.batch_size": "true"}, "batch_size must be a int"),
+        ({"schedule.batch_size": "0"}, "batch_size must be positive"),
+        ({"schedule.warmup": "1"}, r"warmup lies in \[0, 1\)"),
+        ({"pooler": "["}, "cannot read the value"),
+    ],
+)
+def test_what_is_wrong_is_named(settings, message):
+    with pytest.raises(RecipeError, match=message):
+        PRESETS["paper"].override(settings)
+
+
+def test_bad_files(tmp_path):
+    with pytest.raises(RecipeError, match="did you mean 'default'"):
+        Recipe.load("defualt")
+    path = tmp_path / "broken.yaml"
+    path.write_text("bits: [2\n")
+    with pytest.raises(RecipeError, match="not YAML"):
+        Recipe.load(path)
+    with pytest.raises(RecipeError, match="must be a mapping"):
+        Recipe.from_yaml("- a\n- b\n")
