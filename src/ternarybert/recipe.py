@@ -130,7 +130,7 @@ class WeightScheme:
             raise RecipeError(f"{part}: method '{self.method}' cannot give {bits} bits; for {bits}: {', '.join(able)}")
 
     def for_bits(self, bits: int) -> WeightScheme:
-        """This scheme if it can give so many bits, else the paper's choice for them, one scale a layer at 8 bits."""
+        """The scheme itself if it can give so many bits, else the paper's choice for them, one scale a layer at 8 bits."""
         if bits in METHOD_BITS[self.method]:
             return self
         if bits == 8:
