@@ -39,3 +39,11 @@ def suggest(wrong: object, allowed: Iterable[str]) -> str:
     near = get_close_matches(str(wrong), names, n=1)
     hint = f"; did you mean '{near[0]}'?" if near else ""
     return f"{hint} Allowed: {', '.join(names)}" if hint else f"; allowed: {', '.join(names)}"
+
+
+class UnsupportedModelError(TernaryBertError, ValueError):
+    """A model's family cannot be ternarized, or the model lacks what the job needs."""
+
+
+class DivergedError(TernaryBertError, RuntimeError):
+    """Training produced a loss that is not a number."""

@@ -130,7 +130,7 @@ class WeightScheme:
             raise RecipeError(f"{part}: method '{self.method}' cannot give {bits} bits; for {bits}: {', '.join(able)}")
 
     def for_bits(self, bits: int) -> WeightScheme:
-        """The scheme itself if it can give so many bits, else the paper's choice for them, one scale a layer at 8 bits."""
+        """The scheme itself if it can give so many bits, else the paper's choice for them (8 bits: one scale a layer)."""
         if bits in METHOD_BITS[self.method]:
             return self
         if bits == 8:
@@ -146,6 +146,7 @@ class ActivationScheme:
     scheme: str = "minmax"
     granularity: Granularity = TENSOR
     clip: float | None = None
+    masked: bool = True  # ranges do not look at padding
 
     def __post_init__(self) -> None:
         one_of("scheme", self.scheme, ("minmax", "symmetric"))
@@ -301,7 +302,7 @@ PRESETS: Mapping[str, Recipe] = {
         name="reference",
         weight=WeightScheme(clip=_REFERENCE_CLIP),
         embedding=WeightScheme(granularity=ROW, clip=_REFERENCE_CLIP),
-        activation=ActivationScheme("symmetric", TENSOR, clip=_REFERENCE_CLIP),
+        activation=ActivationScheme("symmetric", TENSOR, clip=_REFERENCE_CLIP, masked=False),
         distill=Distill(masked=False, sce="element"),
         schedule=Schedule(warmup=0.1, gradient_clip="tensor", pad="max"),
     ),

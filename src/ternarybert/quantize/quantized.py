@@ -29,10 +29,12 @@ class Quantized:
 
     def dequantize(self) -> Tensor:
         """The quantized tensor, in the input's shape and dtype."""
-        x_hat = self.codes.to(self.scale.dtype) * self.scale
-        if self.offset is not None:
-            x_hat = x_hat + self.offset
-        return x_hat.to(self.dtype)
+        return dequantize(self.codes.to(self.scale.dtype), self.scale, self.offset).to(self.dtype)
+
+
+def dequantize(codes: Tensor, scale: Tensor, offset: Tensor | None) -> Tensor:
+    """`scale * codes + offset`, from codes that are floats already."""
+    return codes * scale if offset is None else torch.addcmul(offset, codes, scale)
 
 
 def as_units(x: Tensor, granularity: Granularity) -> Tensor:

@@ -28,14 +28,8 @@ def quantize_minmax(
 
     `mask` is boolean and broadcasts against `x`: False is padding. `clip` cuts the values at ±clip first.
     """
-    units = as_units(x, granularity)
-    levels = 2 ** _checked(bits) - 1
-    x_min, x_max = value_range(units, _mask_units(mask, x, granularity))
-    if clip is not None:
-        x_min, x_max = x_min.clamp(-clip, clip), x_max.clamp(-clip, clip)
-    scale = (x_max - x_min) / levels
-    codes = ((units - x_min) * _inverse(scale)).round_().clamp_(0, levels).to(torch.uint8)
-    return Quantized(codes.reshape(x.shape), per_unit(scale, x, granularity), per_unit(x_min, x, granularity), x.dtype)
+    codes, scale, offset = minmax_levels(x, bits, granularity, mask, clip)
+    return Quantized(codes.to(torch.uint8), scale, offset, x.dtype)
 
 
 def quantize_symmetric(
@@ -47,15 +41,41 @@ def quantize_symmetric(
     clip: float | None = None,
 ) -> Quantized:
     """round(x / s) · s with s = max|x| / (2^(bits−1) − 1); codes are int8, zero stays zero."""
+    codes, scale = symmetric_levels(x, bits, granularity, mask, clip)
+    return Quantized(codes.to(torch.int8), scale, None, x.dtype)
+
+
+def minmax_levels(
+    x: Tensor, bits: int, granularity: Granularity, mask: Tensor | None, clip: float | None
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Codes (still floats), scale and offset of min-max quantization."""
+    units = as_units(x, granularity)
+    levels = 2 ** _checked(bits) - 1
+    x_min, x_max = value_range(units, _mask_units(mask, x, len(units)))
+    if clip is not None:
+        x_min, x_max = x_min.clamp(-clip, clip), x_max.clamp(-clip, clip)
+    scale = (x_max - x_min) / levels
+    codes = (units - x_min).mul_(_inverse(scale)).round_()
+    if mask is not None or clip is not None:  # otherwise nothing lies outside the range
+        codes.clamp_(0, levels)
+    return codes.reshape(x.shape), per_unit(scale, x, granularity), per_unit(x_min, x, granularity)
+
+
+def symmetric_levels(
+    x: Tensor, bits: int, granularity: Granularity, mask: Tensor | None, clip: float | None
+) -> tuple[Tensor, Tensor]:
+    """Codes (still floats) and scale of symmetric quantization."""
     units = as_units(x, granularity)
     largest = 2 ** (_checked(bits) - 1) - 1
-    x_min, x_max = value_range(units, _mask_units(mask, x, granularity))
+    x_min, x_max = value_range(units, _mask_units(mask, x, len(units)))
     magnitude = torch.maximum(x_max, -x_min)
     if clip is not None:
         magnitude = magnitude.clamp(max=clip)
     scale = magnitude / largest
-    codes = (units * _inverse(scale)).round_().clamp_(-largest, largest).to(torch.int8)
-    return Quantized(codes.reshape(x.shape), per_unit(scale, x, granularity), None, x.dtype)
+    codes = (units * _inverse(scale)).round_()
+    if mask is not None or clip is not None:
+        codes.clamp_(-largest, largest)
+    return codes.reshape(x.shape), per_unit(scale, x, granularity)
 
 
 def value_range(units: Tensor, mask: Tensor | None = None) -> tuple[Tensor, Tensor]:
@@ -77,11 +97,8 @@ def _inverse(scale: Tensor) -> Tensor:
     return torch.where(scale >= torch.finfo(scale.dtype).tiny, 1 / scale, 0.0)
 
 
-def _mask_units(mask: Tensor | None, x: Tensor, granularity: Granularity) -> Tensor | None:
-    if mask is None:
-        return None
-    rows = as_units(x, granularity).shape[0]
-    return mask.bool().expand(x.shape).reshape(rows, -1)
+def _mask_units(mask: Tensor | None, x: Tensor, units: int) -> Tensor | None:
+    return None if mask is None else mask.bool().expand(x.shape).reshape(units, -1)
 
 
 def _checked(bits: int) -> int:

@@ -1,0 +1,81 @@
+"""The distillation losses as pure functions.
+
+L_trm = Σ_{l=1}^{L+1} MSE(H_l^S, H_l^T) + Σ_{l=1}^{L} MSE(A_l^S, A_l^T) and L_pred = SCE(P^S, P^T); L is their sum.
+
+A batch's loss is the mean of its examples' losses, and an example's MSE is the mean over its own real tokens. So
+nothing depends on padding or on what else is in the batch, and k micro-batches of b equal one batch of kb. Without a
+mask (`mask=None`) everything is averaged as it stands, padding included, as in the released code.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+
+def loss_hidden(student: Sequence[Tensor], teacher: Sequence[Tensor], mask: Tensor | None) -> Tensor:
+    """Σ MSE(H_l^S, H_l^T) over the embedding output and all layers; H is (B, n, d), `mask` (B, n)."""
+    return torch.stack([mse_tokens(s, t, mask) for s, t in zip(student, teacher, strict=True)]).sum()
+
+
+def loss_attention(student: Sequence[Tensor], teacher: Sequence[Tensor], mask: Tensor | None) -> Tensor:
+    """Σ MSE(A_l^S, A_l^T) over all layers; A is (B, N_H, n, n), before the softmax and without mask values."""
+    return torch.stack([mse_pairs(s, t, mask) for s, t in zip(student, teacher, strict=True)]).sum()
+
+
+def mse_tokens(student: Tensor, teacher: Tensor, mask: Tensor | None) -> Tensor:
+    """Mean squared error over an example's real tokens, averaged over the examples."""
+    error = (student - teacher).square().mean(-1)  # (B, n)
+    if mask is None:
+        return error.mean()
+    real = mask.to(error.dtype)
+    return ((error * real).sum(1) / real.sum(1)).mean()
+
+
+def mse_pairs(student: Tensor, teacher: Tensor, mask: Tensor | None) -> Tensor:
+    """Mean squared error over an example's pairs of real query and real key, averaged over heads and examples."""
+    error = (student - teacher).square().mean(1)  # (B, n, n)
+    if mask is None:
+        return error.mean()
+    real = mask.to(error.dtype)
+    over_keys = torch.matmul(error, real[:, :, None])[:, :, 0]  # (B, n)
+    return ((over_keys * real).sum(1) / real.sum(1).square()).mean()
+
+
+def without_padded_keys(scores: Tensor, mask: Tensor) -> Tensor:
+    """Scores with 0 for padded keys: what the released code compares, where it zeroes every score up to -100."""
+    return scores.masked_fill(~mask.bool()[:, None, None, :], 0.0)
+
+
+def soft_cross_entropy(student: Tensor, teacher: Tensor, reduction: str = "example") -> Tensor:
+    """SCE(P^S, P^T) = -Σ_c softmax(P^T)_c log softmax(P^S)_c, a mean over examples.
+
+    The released code's "element" mean divides by the number of classes as well.
+    """
+    products = teacher.softmax(-1) * student.log_softmax(-1)
+    return -products.mean() if reduction == "element" else -products.sum(-1).mean()
+
+
+def loss_pred(student: Tensor, teacher: Tensor, *, regression: bool = False, reduction: str = "example") -> Tensor:
+    """L_pred: soft cross-entropy of the logits, or their mean squared error for regression."""
+    if regression:
+        return functional.mse_loss(student, teacher)
+    return soft_cross_entropy(student, teacher, reduction)
+
+
+def loss_labels(logits: Tensor, labels: Tensor, *, regression: bool = False) -> Tensor:
+    """The loss on the true labels, which the paper's ablation "-Trm-logits" trains with."""
+    if regression:
+        return functional.mse_loss(logits.view(-1), labels.view(-1).to(logits.dtype))
+    return functional.cross_entropy(logits, labels)
+
+
+def layer_map(student_layers: int, teacher_layers: int) -> list[int]:
+    """For each student layer the 1-based teacher layer it learns from, evenly spread, the last from the last."""
+    if teacher_layers % student_layers:
+        raise ValueError(f"{teacher_layers} teacher layers do not spread evenly over {student_layers} student layers")
+    step = teacher_layers // student_layers
+    return [step * (layer + 1) for layer in range(student_layers)]

@@ -1,0 +1,133 @@
+"""A student's layers: `nn.Linear` and `nn.Embedding` whose weights pass through a quantizer.
+
+They keep the full-precision weight under its Hugging Face name. The quantized weight is made anew only when the weight
+has changed, which torch counts for us: once per optimizer step, however many micro-batches it has, and once for a
+whole evaluation. The gradient with respect to the quantized weight goes to the full-precision one (Algorithm 1).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor, nn
+
+from ternarybert.quantize import (
+    Quantized,
+    quantize_laq,
+    quantize_symmetric,
+    straight_through,
+    ternarize_lat,
+    ternarize_twn,
+)
+from ternarybert.recipe import ROW, WeightScheme
+from ternarybert.student.activations import ActivationQuantizer
+
+SecondMoment = Callable[[], Tensor | None]  # the optimizer's, for LAT and LAQ; None before the first step
+
+
+def quantize_weight(w: Tensor, scheme: WeightScheme, bits: int, second_moment: Tensor | None = None) -> Quantized:
+    """Q_w: the quantizer that the scheme names."""
+    if scheme.clip is not None:
+        w = w.clamp(-scheme.clip, scheme.clip)
+    if scheme.method == "twn":
+        return ternarize_twn(w, scheme.granularity, exact=scheme.exact)
+    if scheme.method == "symmetric":
+        return quantize_symmetric(w, bits, scheme.granularity)
+    v = torch.zeros_like(w) if second_moment is None else second_moment
+    if scheme.method == "lat":
+        return ternarize_lat(w, v, scheme.granularity, exact=scheme.exact)
+    return quantize_laq(w, v, bits, scheme.granularity, levels=scheme.levels)
+
+
+class QuantizedWeight(nn.Module):
+    """What a quantized linear layer and a quantized embedding have in common."""
+
+    weight: nn.Parameter
+    scheme: WeightScheme
+    bits: int
+    second_moment: SecondMoment
+    _cache: tuple[int, Tensor] | None
+
+    def set_scheme(self, scheme: WeightScheme, bits: int) -> None:
+        """How to quantize; to be called once, by whoever makes the layer."""
+        self.scheme, self.bits, self._cache = scheme, bits, None
+        self.second_moment = _unknown
+
+    def quantized(self) -> Quantized:
+        """Codes and scales of the weight as it is: what the forward pass uses and what is exported."""
+        with torch.no_grad():
+            return quantize_weight(self.weight.detach(), self.scheme, self.bits, self.second_moment())
+
+    def w_hat(self) -> Tensor:
+        """The quantized weight, remembered until the weight changes."""
+        if self._cache is None or self._cache[0] != self.weight._version or self._cache[1].device != self.weight.device:
+            self._cache = (self.weight._version, self.quantized().dequantize())
+        return self._cache[1]
+
+    def freeze(self, w_hat: Tensor) -> None:
+        """Use exactly these quantized weights, as read from a packed folder, until the weight is trained further."""
+        with torch.no_grad():
+            self.weight.copy_(w_hat)
+        self._cache = (self.weight._version, w_hat.to(self.weight))
+
+    @property
+    def frozen(self) -> bool:
+        """Whether the quantized weight at hand still belongs to the weight."""
+        return self._cache is not None and self._cache[0] == self.weight._version
+
+
+def _unknown() -> None:
+    return None
+
+
+class TernaryLinear(QuantizedWeight, nn.Linear):
+    """A linear layer with quantized weight and, where it has a quantizer for it, quantized input."""
+
+    quantizer: ActivationQuantizer | None
+
+    @classmethod
+    def from_linear(
+        cls, linear: nn.Linear, scheme: WeightScheme, bits: int, quantizer: ActivationQuantizer | None
+    ) -> TernaryLinear:
+        """The same layer, sharing its parameters."""
+        layer = cls(linear.in_features, linear.out_features, bias=linear.bias is not None, device="meta")
+        layer.weight, layer.bias = linear.weight, linear.bias
+        layer.quantizer = quantizer
+        layer.set_scheme(scheme, bits)
+        return layer.train(linear.training)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Q_a(x) Q_w(W)ᵀ + b."""
+        if self.quantizer is not None:
+            x = self.quantizer.linear_input(x)
+        if self.bits == 32:
+            return nn.functional.linear(x, self.weight, self.bias)
+        w = straight_through(self.weight, self.w_hat(), clip=self.scheme.clip)
+        return nn.functional.linear(x, w, self.bias)
+
+
+class TernaryEmbedding(QuantizedWeight, nn.Embedding):
+    """A word embedding with quantized rows."""
+
+    @classmethod
+    def from_embedding(cls, embedding: nn.Embedding, scheme: WeightScheme, bits: int) -> TernaryEmbedding:
+        """The same embedding, sharing its table."""
+        layer = cls(
+            embedding.num_embeddings, embedding.embedding_dim, padding_idx=embedding.padding_idx, device="meta"
+        )
+        layer.weight = embedding.weight
+        layer.set_scheme(scheme, bits)
+        return layer.train(embedding.training)
+
+    def forward(self, ids: Tensor) -> Tensor:
+        """The quantized rows of `ids`. With one scale a row, only the batch's rows are quantized, not the table."""
+        rows = nn.functional.embedding(ids, self.weight, self.padding_idx)
+        if self.frozen or self.scheme.granularity != ROW:
+            rows_hat = self.w_hat()[ids]
+        else:
+            v = self.second_moment()
+            flat = None if v is None else v[ids.flatten()]
+            with torch.no_grad():
+                rows_hat = quantize_weight(rows.detach().flatten(0, -2), self.scheme, self.bits, flat).dequantize()
+        return straight_through(rows, rows_hat.view(rows.shape), clip=self.scheme.clip)
