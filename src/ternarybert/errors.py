@@ -39,3 +39,15 @@ def suggest(wrong: object, allowed: Iterable[str]) -> str:
     near = get_close_matches(str(wrong), names, n=1)
     hint = f"; did you mean '{near[0]}'?" if near else ""
     return f"{hint} Allowed: {', '.join(names)}" if hint else f"; allowed: {', '.join(names)}"
+
+
+class DataError(TernaryBertError, ValueError):
+    """A data file is missing, unreadable, empty, or does not hold what was asked of it."""
+
+
+class LabelError(DataError):
+    """The labels in the data do not fit the task or the teacher."""
+
+
+class HubError(TernaryBertError, ConnectionError):
+    """Something was to come from the Hugging Face hub, and the hub cannot be reached."""
