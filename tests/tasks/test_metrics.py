@@ -10,6 +10,8 @@ from sklearn import metrics as oracle
 from ternarybert.errors import DataError
 from ternarybert.tasks import metrics
 
+# The first call into scikit-learn or scipy imports much, which says nothing about our speed.
+without_deadline = settings(deadline=None)
 CLOSE = 1e-9  # both sides compute in double; only the order of additions differs
 
 
@@ -22,6 +24,7 @@ CLASSES = pairs_of(st.integers(0, 4))
 NUMBERS = pairs_of(st.integers(-20, 20).map(lambda i: i / 4))
 
 
+@without_deadline
 @given(CLASSES)
 def test_class_scores_equal_scikit_learn(rows):
     predictions, references = rows
@@ -32,6 +35,7 @@ def test_class_scores_equal_scikit_learn(rows):
     assert (metrics.confusion_matrix(predictions, references, 5) == counts).all()
 
 
+@without_deadline
 @given(CLASSES)
 def test_matthews_equals_scikit_learn(rows):
     predictions, references = rows
@@ -42,6 +46,7 @@ def test_matthews_equals_scikit_learn(rows):
         assert metrics.matthews(predictions, references) == pytest.approx(expected, abs=CLOSE)
 
 
+@without_deadline
 @given(pairs_of(st.integers(0, 1)), st.integers(0, 1))
 def test_binary_f1_equals_scikit_learn(rows, positive):
     predictions, references = rows
@@ -49,8 +54,8 @@ def test_binary_f1_equals_scikit_learn(rows, positive):
     assert metrics.f1(predictions, references, positive) == pytest.approx(expected, abs=CLOSE)
 
 
+@without_deadline
 @given(NUMBERS)
-@settings(deadline=None)  # scipy's first call imports much
 def test_correlations_equal_scipy(rows):
     x, y = rows
     if len(set(x)) == 1 or len(set(y)) == 1:
@@ -61,6 +66,7 @@ def test_correlations_equal_scipy(rows):
     assert metrics.mse(x, y) == pytest.approx(oracle.mean_squared_error(y, x), abs=CLOSE)
 
 
+@without_deadline
 @given(st.floats(-1e300, 1e300), st.integers(2, 30))
 def test_a_constant_prediction_has_no_correlation(value, n):
     # The mean of equal numbers is often not that number: rounding must not turn into a score.
