@@ -33,17 +33,29 @@ class MissingExtraError(TernaryBertError, ImportError):
     """Something needs an optional part of the package that is not installed."""
 
 
-def suggest(wrong: object, allowed: Iterable[str]) -> str:
-    """End of a message about an unknown name: the nearest allowed one, then all of them."""
-    names = sorted(allowed)
-    near = get_close_matches(str(wrong), names, n=1)
-    hint = f"; did you mean '{near[0]}'?" if near else ""
-    return f"{hint} Allowed: {', '.join(names)}" if hint else f"; allowed: {', '.join(names)}"
-
-
 class UnsupportedModelError(TernaryBertError, ValueError):
     """A model's family cannot be ternarized, or the model lacks what the job needs."""
 
 
 class DivergedError(TernaryBertError, RuntimeError):
     """Training produced a loss that is not a number."""
+
+
+class DataError(TernaryBertError, ValueError):
+    """A data file is missing, unreadable, empty, or does not hold what was asked of it."""
+
+
+class LabelError(DataError):
+    """The labels in the data do not fit the task or the teacher."""
+
+
+class HubError(TernaryBertError, ConnectionError):
+    """Something was to come from the Hugging Face hub, and the hub cannot be reached."""
+
+
+def suggest(wrong: object, allowed: Iterable[str]) -> str:
+    """End of a message about an unknown name: the nearest allowed one, then all of them."""
+    names = sorted(allowed)
+    near = get_close_matches(str(wrong), names, n=1)
+    hint = f"; did you mean '{near[0]}'?" if near else ""
+    return f"{hint} Allowed: {', '.join(names)}" if hint else f"; allowed: {', '.join(names)}"

@@ -59,7 +59,9 @@ def parameter_groups(model: nn.Module, weight_decay: float) -> list[dict[str, An
     decayed, free = [], []
     for name, parameter in model.named_parameters():
         if parameter.requires_grad:
-            (free if name.endswith("bias") or "LayerNorm" in name or "layer_norm" in name else decayed).append(parameter)
+            (free if name.endswith("bias") or "LayerNorm" in name or "layer_norm" in name else decayed).append(
+                parameter
+            )
     return [{"params": decayed, "weight_decay": weight_decay}, {"params": free, "weight_decay": 0.0}]
 
 

@@ -113,9 +113,7 @@ class TernaryEmbedding(QuantizedWeight, nn.Embedding):
     @classmethod
     def from_embedding(cls, embedding: nn.Embedding, scheme: WeightScheme, bits: int) -> TernaryEmbedding:
         """The same embedding, sharing its table."""
-        layer = cls(
-            embedding.num_embeddings, embedding.embedding_dim, padding_idx=embedding.padding_idx, device="meta"
-        )
+        layer = cls(embedding.num_embeddings, embedding.embedding_dim, padding_idx=embedding.padding_idx, device="meta")
         layer.weight = embedding.weight
         layer.set_scheme(scheme, bits)
         return layer.train(embedding.training)
