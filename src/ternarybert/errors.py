@@ -37,6 +37,10 @@ class UnsupportedModelError(TernaryBertError, ValueError):
     """A model's family cannot be ternarized, or the model lacks what the job needs."""
 
 
+class OutputError(TernaryBertError, RuntimeError):
+    """An output or work folder holds something that would be lost, or cannot be used."""
+
+
 class DivergedError(TernaryBertError, RuntimeError):
     """Training produced a loss that is not a number."""
 

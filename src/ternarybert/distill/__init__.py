@@ -1,0 +1,1 @@
+"""Distillation-aware ternarization: losses, BertAdam, the trainer, and the jobs made of them."""

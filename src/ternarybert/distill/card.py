@@ -1,0 +1,50 @@
+"""The model card: what the folder is, how good and how small, and how to use it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ternarybert.packed import PackedModel
+from ternarybert.packed.inspect import inspect_model
+
+
+def model_card(name: str, model: PackedModel, metrics: dict[str, Any]) -> str:
+    """A README.md for the packed folder."""
+    sizes = inspect_model(model)
+    best = metrics["student"]["best"]
+    rows = []
+    for part, scores in best["sets"].items():
+        for metric, value in scores.items():
+            teacher = metrics["teacher"].get(part, {}).get(metric)
+            rows.append(f"| {part} | {metric} | {'' if teacher is None else f'{teacher:.2f}'} | {value:.2f} |")
+    table = "\n".join(rows)
+    return f"""---
+library_name: ternarybert
+tags: [ternarybert, quantization, {metrics["bits"]}]
+---
+# {name}
+
+A BERT with weights in {{-1, 0, +1}} ({metrics["bits"]} bits for weights, word embedding and activations), made from
+its full-precision teacher by distillation-aware ternarization (TernaryBERT, EMNLP 2020) with
+[ternarybert](https://pypi.org/project/ternarybert/), recipe `{metrics["recipe"]}`, task `{metrics["task"]}`.
+
+| set | metric | teacher | this model |
+|---|---|---|---|
+{table}
+
+The student was selected by `{metrics["metric"]}` on the first of these sets, so its score there is a best of
+{len(metrics["evaluations"])} evaluations; the last one had {metrics["student"]["final"]["scores"][metrics["metric"]]:.2f}.
+
+Tensors take {sizes.bytes:,} bytes ({sizes.mb:.2f} MB, {sizes.mib:.2f} MiB), {sizes.ratio:.1f} times less than float32.
+
+## Use
+
+```python
+import ternarybert.hf  # registers the format with transformers
+from transformers import AutoModelForSequenceClassification
+model = AutoModelForSequenceClassification.from_pretrained("{name}")
+```
+
+**Without that import transformers only warns and loads random weights.** `ternarybert.load_torch("{name}")` cannot
+be forgotten that way.
+"""

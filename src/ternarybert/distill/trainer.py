@@ -1,0 +1,182 @@
+"""Algorithm 1 on top of transformers' Trainer, which brings checkpoints, resuming, trackers and several processes.
+
+For every batch: the student's layers quantize their weights, the student and the fixed teacher run forward, L is
+computed from logits, hidden states and scores, its gradient with respect to the quantized weights goes to the
+full-precision ones, and BertAdam updates those.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.optim import Optimizer
+from torch.optim.lr_scheduler import LambdaLR
+from transformers import PreTrainedModel, Trainer
+
+from ternarybert.distill.losses import (
+    layer_map,
+    loss_attention,
+    loss_hidden,
+    loss_labels,
+    loss_pred,
+    without_padded_keys,
+)
+from ternarybert.distill.optimizer import BertAdam, linear_schedule, parameter_groups
+from ternarybert.errors import DivergedError
+from ternarybert.recipe import TERMS, Recipe
+from ternarybert.student import quantized_layers
+
+LOSS_BASED = ("lat", "laq")  # methods that read the optimizer's second moments
+
+
+class BertTrainer(Trainer):  # type: ignore[misc]
+    """Fine-tuning on labels with BertAdam and a linear schedule: how teachers are made."""
+
+    # BERT's forward takes any keyword, from which Trainer concludes that the loss is already divided by the number of
+    # accumulated micro-batches. It is not.
+    loss_is_scaled_for_ga = False
+
+    def __init__(self, *args: Any, recipe: Recipe, regression: bool, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.recipe, self.regression = recipe, regression
+
+    def create_optimizer(self, model: Any = None) -> Optimizer:
+        """BertAdam with the recipe's settings."""
+        if self.optimizer is None:
+            schedule = self.recipe.schedule
+            groups = parameter_groups(self.model, schedule.weight_decay)
+            clip = schedule.gradient_clip == "tensor"
+            self.optimizer = BertAdam(groups, lr=schedule.learning_rate, clip_tensors=clip)
+        return self.optimizer
+
+    def create_scheduler(self, num_training_steps: int, optimizer: Optimizer | None = None) -> LambdaLR:
+        """Linear warm-up and decay."""
+        if self.lr_scheduler is None:
+            optimizer = self.optimizer if optimizer is None else optimizer
+            self.lr_scheduler = linear_schedule(optimizer, num_training_steps, self.recipe.schedule.warmup)
+            self._created_lr_scheduler = True
+        return self.lr_scheduler
+
+    def compute_loss(
+        self, model: Any, inputs: dict[str, Tensor], return_outputs: bool = False, num_items_in_batch: Any = None
+    ) -> Any:
+        """Cross-entropy, or mean squared error for regression."""
+        inputs = dict(inputs)
+        labels = inputs.pop("labels")
+        outputs = model(**inputs)
+        loss = loss_labels(outputs.logits, labels, regression=self.regression)
+        self.require_number(loss, inputs)
+        return (loss, outputs) if return_outputs else loss
+
+    def prediction_step(
+        self, model: Any, inputs: dict[str, Tensor], prediction_loss_only: bool, ignore_keys: Any = None
+    ) -> tuple[None, Tensor, Tensor | None]:
+        """Logits only: evaluating needs no teacher and no loss."""
+        inputs = self._prepare_inputs(inputs)
+        labels = inputs.pop("labels", None)
+        with torch.no_grad(), self.compute_loss_context_manager():
+            logits = model(**inputs).logits
+        return None, logits.float(), labels
+
+    def require_number(self, loss: Tensor, inputs: dict[str, Tensor]) -> None:
+        """Stop at once when the loss is not a number, and say where."""
+        if math.isfinite(float(loss.detach())):
+            return
+        text = self.processing_class.decode(inputs["input_ids"][0], skip_special_tokens=True)
+        raise DivergedError(
+            f"the loss is {float(loss.detach())} at step {self.state.global_step + 1}, in a batch of "
+            f"{len(inputs['input_ids'])} that begins with '{text[:60]}'; try a smaller schedule.learning_rate"
+        )
+
+
+class DistillTrainer(BertTrainer):
+    """Distillation-aware ternarization."""
+
+    def __init__(self, *args: Any, teacher: PreTrainedModel, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.teacher = teacher.eval().requires_grad_(False).to(self.args.device)
+        self.sums: dict[str, float] = {}  # loss terms since the last log
+        config, map_name = self.model.config, self.recipe.distill.layer_map
+        depth = teacher.config.num_hidden_layers
+        self.teacher_layers = (
+            layer_map(config.num_hidden_layers, depth) if map_name == "uniform" else list(range(1, depth + 1))
+        )
+
+    def create_optimizer(self, model: Any = None) -> Optimizer:
+        """BertAdam, whose second moments LAT and LAQ read."""
+        optimizer = super().create_optimizer(model)
+        read_second_moments(self.model, optimizer, self.recipe)
+        return optimizer
+
+    def compute_loss(
+        self, model: Any, inputs: dict[str, Tensor], return_outputs: bool = False, num_items_in_batch: Any = None
+    ) -> Any:
+        """L = L_trm + L_pred, with the terms that the recipe and the running stage have."""
+        inputs = dict(inputs)
+        labels = inputs.pop("labels", None)
+        weights = self.term_weights()
+        wanted = {"output_hidden_states": weights["hidden"] > 0, "output_attentions": weights["attention"] > 0}
+        outputs = model(**inputs, **wanted)
+        with torch.no_grad():
+            target = self.teacher(**inputs, **wanted)
+        terms = self.loss_terms(outputs, target, labels, inputs["attention_mask"], weights)
+        loss = torch.stack([weights[name] * value for name, value in terms.items()]).sum()
+        self.require_number(loss, inputs)
+        for name, value in terms.items():
+            self.sums[name] = self.sums.get(name, 0.0) + float(value.detach())
+        self.sums["batches"] = self.sums.get("batches", 0.0) + 1
+        return (loss, outputs) if return_outputs else loss
+
+    def loss_terms(
+        self, student: Any, teacher: Any, labels: Tensor | None, mask: Tensor, weights: dict[str, float]
+    ) -> dict[str, Tensor]:
+        """The loss terms that count, unweighted."""
+        distill, terms = self.recipe.distill, {}
+        real = mask if distill.masked else None
+        if weights["hidden"]:
+            picked = [teacher.hidden_states[layer] for layer in [0, *self.teacher_layers]]
+            terms["hidden"] = loss_hidden(student.hidden_states, picked, real)
+        if weights["attention"]:
+            ours, theirs = student.attentions, [teacher.attentions[layer - 1] for layer in self.teacher_layers]
+            if real is None:
+                ours, theirs = ([without_padded_keys(a, mask) for a in scores] for scores in (ours, theirs))
+            terms["attention"] = loss_attention(ours, theirs, real)
+        if weights["logits"]:
+            terms["logits"] = loss_pred(
+                student.logits, teacher.logits, regression=self.regression, reduction=distill.sce
+            )
+        if weights["labels"]:
+            if labels is None:
+                raise DivergedError("the recipe weighs labels (distill.labels), but the data have none")
+            terms["labels"] = loss_labels(student.logits, labels, regression=self.regression)
+        return terms
+
+    def term_weights(self) -> dict[str, float]:
+        """The weight of each loss term in the stage that the current step falls into."""
+        progress = self.state.global_step / max(1, self.state.max_steps)
+        end = 0.0
+        for stage in self.recipe.stages:
+            end += stage.share
+            if progress < end:
+                break
+        return {term: getattr(self.recipe.distill, term) if term in stage.terms else 0.0 for term in TERMS}
+
+    def log(self, logs: dict[str, float], *args: Any, **kwargs: Any) -> None:
+        """Add the mean of every loss term since the last log."""
+        if "loss" in logs and self.sums:
+            batches = self.sums.pop("batches")
+            logs.update({f"loss_{name}": total / batches for name, total in self.sums.items()})
+            self.sums = {}
+        super().log(logs, *args, **kwargs)
+
+
+def read_second_moments(student: torch.nn.Module, optimizer: Optimizer, recipe: Recipe) -> None:
+    """Let the student's layers see the optimizer's second moments of their own weights."""
+    if recipe.weight.method not in LOSS_BASED and recipe.embedding.method not in LOSS_BASED:
+        return
+    for _, layer in quantized_layers(student):
+        state, weight = optimizer.state, layer.weight
+        layer.second_moment = lambda state=state, weight=weight: state.get(weight, {}).get("exp_avg_sq")
