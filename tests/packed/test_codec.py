@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ternarybert.errors import PackedTensorError
@@ -25,6 +25,7 @@ def random_codes(coding, shape, seed=0):
     return np.random.default_rng(seed).choice(coding.alphabet, shape)
 
 
+@settings(deadline=None)  # the machine may be busy
 @given(
     coding=st.sampled_from(CODINGS),
     rows=st.integers(1, 40),
