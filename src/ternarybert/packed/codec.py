@@ -46,7 +46,7 @@ class Coding:
     packing: str = "plain"
 
     def __post_init__(self) -> None:
-        if self.bits not in BITS:
+        if not isinstance(self.bits, int) or self.bits not in BITS:  # 2.0 is in BITS too
             raise PackedTensorError(f"bits is {self.bits!r}; it must be one of {BITS}")
         if self.levels != "linear" and not (self.levels == "log" and self.bits in (3, 4)):
             raise PackedTensorError(f"levels is {self.levels!r}; it must be 'linear', or 'log' at 3 or 4 bits")
