@@ -12,7 +12,6 @@ The format, byte by byte: docs/format.md.
 from __future__ import annotations
 
 import hashlib
-import os
 import re
 import shutil
 from collections.abc import Mapping
@@ -117,7 +116,7 @@ def _load_object(place: Path, name: str) -> dict[str, Any]:
 def _load_arrays(place: Path, announced: Manifest) -> dict[str, Array]:
     path = files.find_file(place, WEIGHTS)
     if path is None:
-        pickled = sorted(entry.name for entry in os.scandir(place) if entry.name.lower().endswith(files.PICKLED))
+        pickled = sorted(path.name for path in place.iterdir() if path.name.lower().endswith(files.PICKLED))
         if pickled:
             raise UnsafeFileError(f"there is no {WEIGHTS}, and {pickled[0]} is a pickled file, which is never read")
         raise NotPackedError(f"there is no {WEIGHTS}")

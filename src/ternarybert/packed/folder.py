@@ -45,8 +45,8 @@ def refuse_escapes(folder: Path) -> None:
         real.parent.name == "snapshots"
     ):  # the hub's download cache: snapshots/<commit>/config.json -> ../../blobs/<hash>
         roots.append(str(real.parent.parent / "blobs"))
-    for entry in os.scandir(folder):
-        target = os.path.realpath(entry.path)
+    for entry in folder.iterdir():
+        target = os.path.realpath(entry)
         if entry.is_symlink() and not any(os.path.commonpath([root, target]) == root for root in roots):
             raise UnsafeFileError(f"{entry.name} is a symbolic link that leads out of the folder, to {target}")
 
@@ -59,7 +59,7 @@ def check_place(folder: Path, *, replaceable: bool) -> None:
         raise FolderExistsError(f"{folder} exists and is not a folder; choose another place")
     if not replaceable:
         raise FolderExistsError(f"{folder} exists; choose another place, or overwrite it with force")
-    if kept := [entry.name for entry in os.scandir(folder) if entry.is_dir(follow_symlinks=False)]:
+    if kept := [entry.name for entry in folder.iterdir() if entry.is_dir() and not entry.is_symlink()]:
         raise FolderExistsError(f"{folder} holds the folder '{kept[0]}', which overwriting would delete; move it first")
 
 
