@@ -135,7 +135,7 @@ def test_json_that_is_none(folder, name, data, reason):
 
 def test_json_that_is_endless(folder):
     (folder / "config.json").write_bytes(b" " * ((16 << 20) + 1))
-    refused(folder, PackedError, "config.json is longer than 16777216 bytes")
+    refused(folder, PackedConfigError, "config.json is longer than 16777216 bytes")
 
 
 def test_metrics_may_be_absent(folder):

@@ -18,6 +18,7 @@ from ternarybert.packed.codec import Coding, pack
 
 from .models import BASE, TINY, assert_same, golden_model, random_model
 
+FEW = np.zeros((11, 6), np.float32)
 GOLDEN = Path(__file__).parent / "golden"
 
 
@@ -47,6 +48,29 @@ def test_dequantized_is_code_times_scale_in_float32():
     assert tensor.dequantize().dtype == np.float32
     assert (tensor.granularity, tensor.nbytes) == ("row", 2 + 8)
     assert PackedTensor.pack(codes, 0.1, bits=2).granularity == "layer"
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        ({"shape": (0, 3)}, "at least one row and column"),
+        ({"shape": (2, 3, 1)}, "a matrix"),
+        ({"shape": (2, 5)}, r"the codes are uint8 of shape \(2, 1\); expected uint8 of \(2, 2\)"),
+        ({"codes": np.zeros((2, 1), np.int8)}, "the codes are int8"),
+        (
+            {"scale": np.zeros(3, np.float32)},
+            r"the scale is float32 of shape \(3,\); expected float32 of \(1,\) or \(2,\)",
+        ),
+        ({"scale": np.zeros(2)}, "the scale is float64"),
+        ({"scale": np.array([1, -1], np.float32)}, "scale 1 is -1.0"),
+        ({"codes": np.zeros((2, 1), np.uint8)}, "the padding of row 0"),
+        ({"bits": 7}, "bits is 7"),
+    ],
+)
+def test_a_packed_tensor_that_exists_is_valid(change, reason):
+    tensor = PackedTensor.pack(np.ones((2, 3), np.int8), 1, bits=2)
+    with pytest.raises(PackedTensorError, match=reason):
+        replace(tensor, **change)
 
 
 def test_tensors_are_views_of_the_mapped_file(folder):
@@ -119,6 +143,11 @@ def test_additional_files_are_copied(tmp_path, model):
     assert is_packed(tmp_path / "p")
 
 
+def test_additional_files_must_exist(tmp_path, model):
+    with pytest.raises(UnsafeFileError, match=r"vocab.txt is not a regular file"):
+        write(tmp_path / "p", model, extra_files={"vocab.txt": tmp_path / "vocab.txt"})
+
+
 @pytest.mark.parametrize("name", ["../x", "a/b", "", ".git", "config.json", "model.safetensors", "model.bin", "a.PKL"])
 def test_additional_files_with_bad_names_are_refused(tmp_path, model, name):
     with pytest.raises(UnsafeFileError):
@@ -136,6 +165,9 @@ def test_additional_files_with_bad_names_are_refused(tmp_path, model, name):
         ),
         ({"bits": "2-32-8"}, PackedConfigError, "has 2"),
         ({"bits": "5-5-8"}, PackedConfigError, "expected W-E-A"),
+        ({"drop": "bert.embeddings.word_embeddings.weight", "add": {"x": FEW}}, PackedConfigError, "lack w_e"),
+        ({"add": {"bert.embeddings.word_embeddings.weight": FEW}}, PackedConfigError, "no word embedding is packed"),
+        ({"config": {**TINY, "x": "y" * (16 << 20)}}, PackedConfigError, "config.json would be .* the limit is"),
         ({"config": {**TINY, "hidden_size": 8}}, PackedConfigError, "but config.json makes it"),
         ({"config": {**TINY, "x": float("nan")}}, PackedConfigError, "config.json is not JSON"),
         ({"config": {**TINY, "x": object()}}, PackedConfigError, "not JSON serializable"),
@@ -161,6 +193,30 @@ def test_models_that_could_not_be_used_are_not_written(tmp_path, model, change, 
     with pytest.raises(error, match=reason):
         write(tmp_path / "p", replace(model, tensors=tensors | change.get("add", {}), **fields))
     assert list(tmp_path.iterdir()) == []
+
+
+def test_the_working_directory_can_be_written_to(tmp_path, model, monkeypatch):
+    (tmp_path / "p").mkdir()
+    monkeypatch.chdir(tmp_path / "p")
+    write(".", model)
+    assert_same(read(tmp_path / "p"), model)
+    assert list(tmp_path.iterdir()) == [tmp_path / "p"]
+
+
+@pytest.mark.parametrize("force", [False, True])
+def test_a_folder_that_appears_meanwhile_is_not_lost(tmp_path, model, monkeypatch, force):
+    place, original = tmp_path / "p", file.write_container
+
+    def slowly(*args):
+        place.mkdir()
+        (place / "thesis.txt").write_text("precious")
+        return original(*args)
+
+    monkeypatch.setattr(file, "write_container", slowly)
+    with pytest.raises(FolderExistsError):
+        write(place, model, force=force)
+    assert (place / "thesis.txt").read_text() == "precious"
+    assert list(tmp_path.iterdir()) == [place]
 
 
 def test_an_existing_folder_is_replaced_only_with_force(folder):

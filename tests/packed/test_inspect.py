@@ -130,6 +130,12 @@ def test_shapes_of_a_plain_folder(tmp_path):
     assert estimate(shapes).ratio > 1
 
 
+def test_shapes_of_a_folder_in_pieces(tmp_path):
+    safetensors.numpy.save_file({"a": np.zeros(2)}, tmp_path / "model-00001-of-00002.safetensors")
+    safetensors.numpy.save_file({"b": np.zeros((3, 1))}, tmp_path / "model-00002-of-00002.safetensors")
+    assert folder_shapes(tmp_path) == {"a": (2,), "b": (3, 1)}
+
+
 def test_a_plain_folder_without_safetensors(tmp_path):
     (tmp_path / "pytorch_model.bin").write_bytes(b"\x80\x04")
     with pytest.raises(NotPackedError, match="pickled weights are never read"):
@@ -137,7 +143,7 @@ def test_a_plain_folder_without_safetensors(tmp_path):
 
 
 def test_estimates_that_make_no_sense():
-    with pytest.raises(PackedTensorError, match="not a BERT"):
+    with pytest.raises(PackedTensorError, match="not a BERT, RoBERTa, ELECTRA or DistilBERT"):
         estimate({"transformer.h.0.attn.weight": (8, 8)})
     with pytest.raises(PackedConfigError, match="expected W-E-A"):
         estimate(BASE_SHAPES, "2-8")

@@ -22,6 +22,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from reprlib import repr as show  # what others wrote may be endless; messages are not
 
 import numpy as np
 import numpy.typing as npt
@@ -47,11 +48,11 @@ class Coding:
 
     def __post_init__(self) -> None:
         if not isinstance(self.bits, int) or self.bits not in BITS:  # 2.0 is in BITS too
-            raise PackedTensorError(f"bits is {self.bits!r}; it must be one of {BITS}")
+            raise PackedTensorError(f"bits is {show(self.bits)}; it must be one of {BITS}")
         if self.levels != "linear" and not (self.levels == "log" and self.bits in (3, 4)):
-            raise PackedTensorError(f"levels is {self.levels!r}; it must be 'linear', or 'log' at 3 or 4 bits")
+            raise PackedTensorError(f"levels is {show(self.levels)}; it must be 'linear', or 'log' at 3 or 4 bits")
         if self.packing != "plain" and not (self.packing == "dense" and self.bits == 2):
-            raise PackedTensorError(f"packing is {self.packing!r}; it must be 'plain', or 'dense' at 2 bits")
+            raise PackedTensorError(f"packing is {show(self.packing)}; it must be 'plain', or 'dense' at 2 bits")
 
     @property
     def zero(self) -> int:

@@ -20,6 +20,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from math import prod
 from pathlib import Path
+from reprlib import repr as show  # what others wrote may be endless; messages are not
 from typing import Any, BinaryIO
 
 import numpy as np
@@ -143,14 +144,14 @@ def _check_metadata(metadata: object) -> None:
 
 def _entry(name: str, described: object, start: int) -> Entry:
     if not is_name(name):
-        raise ContainerError(f"{name[:80]!r} is not a tensor name")
+        raise ContainerError(f"{show(name)} is not a tensor name")
     if not isinstance(described, dict) or described.keys() != {"dtype", "shape", "data_offsets"}:
         raise ContainerError(f"tensor '{name}': the header must give dtype, shape and data_offsets, and nothing else")
     dtype, shape, offsets = described["dtype"], described["shape"], described["data_offsets"]
     if not isinstance(dtype, str) or dtype not in _SIZES:
-        raise ContainerError(f"tensor '{name}': unknown dtype {dtype!r}")
+        raise ContainerError(f"tensor '{name}': unknown dtype {show(dtype)}")
     if not _naturals(shape) or not _naturals(offsets) or len(offsets) != 2:
-        raise ContainerError(f"tensor '{name}': shape {shape!r} or data_offsets {offsets!r} is malformed")
+        raise ContainerError(f"tensor '{name}': shape {show(shape)} or data_offsets {show(offsets)} is malformed")
     if offsets[1] - offsets[0] != prod(shape) * _SIZES[dtype]:
         raise ContainerError(
             f"tensor '{name}': {offsets[1] - offsets[0]} bytes are given, but {dtype} of shape {shape} takes "

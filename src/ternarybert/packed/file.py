@@ -50,7 +50,7 @@ def write(
     force: bool = False,
 ) -> None:
     """Write the folder, all or nothing; `force` replaces a packed folder, `half` stores plain tensors as float16."""
-    place, extra = Path(folder), extra_files or {}
+    place, extra = Path(folder).absolute(), extra_files or {}  # so that "." has a name and a parent
     model.check()
     _check_extra(extra)
     tensors = {name: _halved(name, tensor) for name, tensor in model.tensors.items()} if half else model.tensors
@@ -172,8 +172,10 @@ def _write(
     *,
     force: bool,
 ) -> None:
-    files.check_place(place, replaceable=force and is_packed(place))
-    with files.replacing(place) as staging:
+    def check() -> None:
+        files.check_place(place, replaceable=force and is_packed(place))
+
+    with files.replacing(place, check) as staging:
         digest = write_container(staging / WEIGHTS, manifest.arrays(tensors))
         (staging / CONFIG).write_bytes(_config_bytes(model, tensors, digest))
         (staging / METRICS).write_bytes(_json_bytes(METRICS, model.metrics))

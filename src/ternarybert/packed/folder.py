@@ -9,11 +9,11 @@ from __future__ import annotations
 import os
 import secrets
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from ternarybert.errors import FolderExistsError, PackedError, UnsafeFileError
+from ternarybert.errors import FolderExistsError, PackedConfigError, UnsafeFileError
 
 PICKLED = (".bin", ".pt", ".pth", ".pkl", ".pickle", ".ckpt", ".joblib")
 
@@ -33,18 +33,17 @@ def read_file(path: Path, limit: int) -> bytes:
     with path.open("rb") as file:
         data = file.read(limit + 1)
     if len(data) > limit:
-        raise PackedError(f"{path.name} is longer than {limit} bytes, which is the limit")
+        raise PackedConfigError(f"{path.name} is longer than {limit} bytes, which is the limit")
     return data
 
 
 def refuse_escapes(folder: Path) -> None:
     """Refuse symbolic links that lead out of the folder, for every file that this or another library will open."""
-    roots = [os.path.realpath(folder)]
-    real = Path(roots[0])
-    if (
-        real.parent.name == "snapshots"
-    ):  # the hub's download cache: snapshots/<commit>/config.json -> ../../blobs/<hash>
-        roots.append(str(real.parent.parent / "blobs"))
+    here = Path(os.path.realpath(folder))
+    roots = [str(here)]
+    if here.parent.name == "snapshots":
+        # The hub's download cache: snapshots/<commit>/config.json -> ../../blobs/<hash>
+        roots.append(str(here.parent.parent / "blobs"))
     for entry in folder.iterdir():
         target = os.path.realpath(entry)
         if entry.is_symlink() and not any(os.path.commonpath([root, target]) == root for root in roots):
@@ -64,8 +63,12 @@ def check_place(folder: Path, *, replaceable: bool) -> None:
 
 
 @contextmanager
-def replacing(folder: Path) -> Iterator[Path]:
-    """Give an empty folder to fill; it takes the place when the block ends well, and vanishes when it does not."""
+def replacing(folder: Path, check: Callable[[], None]) -> Iterator[Path]:
+    """Give an empty folder to fill; it takes the place when the block ends well, and vanishes when it does not.
+
+    `check` raises if the place must not be taken. It is asked before the work and again after it, which may be long.
+    """
+    check()
     folder.parent.mkdir(parents=True, exist_ok=True)
     token = secrets.token_hex(4)
     staging = folder.parent / f".{folder.name}.{token}.new"
@@ -75,6 +78,7 @@ def replacing(folder: Path) -> Iterator[Path]:
         for path in staging.iterdir():
             _flush(path)
         _flush(staging)
+        check()
         _install(staging, folder, folder.parent / f".{folder.name}.{token}.old")
         _flush(folder.parent)
     except BaseException:

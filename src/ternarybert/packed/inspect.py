@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ternarybert.errors import NotPackedError, PackedTensorError
+from ternarybert.errors import NotPackedError, PackedError, PackedTensorError
 from ternarybert.packed.codec import Coding
 from ternarybert.packed.container import read_shapes
 from ternarybert.packed.manifest import Float, parse_bits
@@ -105,9 +105,7 @@ def estimate(
     """Say what a float model would become; the embedding gets a scale per row, a matrix one unless `row_wise`."""
     w, e = parse_bits(bits)
     if not any(is_quantized(name) for name in shapes):
-        raise PackedTensorError(
-            "no tensor has a name that is quantized; this is not a BERT, RoBERTa, ELECTRA or DistilBERT"
-        )
+        raise PackedTensorError("no tensor has the name of one to quantize; not a BERT, RoBERTa, ELECTRA or DistilBERT")
     stats = []
     for name, shape in sorted(shapes.items()):
         width = e if is_word_embedding(name) else w
@@ -124,12 +122,15 @@ def estimate(
 
 def folder_shapes(folder: str | Path) -> dict[str, tuple[int, ...]]:
     """Read names and shapes of a plain Hugging Face folder from its safetensors headers; no weights are loaded."""
-    paths = sorted(Path(folder).glob("model*.safetensors"))
+    place = Path(folder)
+    paths = [place / "model.safetensors"] if (place / "model.safetensors").is_file() else []
+    paths = paths or sorted(place.glob("model-*-of-*.safetensors"))
     if not paths:
-        raise NotPackedError(
-            f"{folder}: there is no model.safetensors; pickled weights are never read, convert them first"
-        )
-    return {name: shape for path in paths for name, shape in read_shapes(path).items()}
+        raise NotPackedError(f"{folder}: there is no model.safetensors, and pickled weights are never read")
+    try:
+        return {name: shape for path in paths for name, shape in read_shapes(path).items()}
+    except OSError as error:
+        raise PackedError(f"{folder}: cannot be read: {error.strerror or error}") from error
 
 
 def _measure(name: str, tensor: PackedTensor | Float, reference: npt.NDArray[np.floating[Any]] | None) -> TensorStats:

@@ -15,6 +15,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from reprlib import repr as show  # what others wrote may be endless; messages are not
 from typing import Any, TypeVar
 
 import numpy as np
@@ -106,7 +107,7 @@ def parse(config: Mapping[str, Any]) -> Manifest:
     _check_version(section.get("format_version"))
     bits, recipe, digest = section.get("bits"), section.get("recipe"), section.get("sha256")
     if not isinstance(bits, str):
-        raise PackedConfigError(f"bits in quantization_config is {bits!r}; expected something like '2-2-8'")
+        raise PackedConfigError(f"bits in quantization_config is {show(bits)}; expected something like '2-2-8'")
     if not isinstance(recipe, dict):
         raise PackedConfigError("recipe in quantization_config is not an object")
     if digest is not None and not (isinstance(digest, str) and re.fullmatch("[0-9a-f]{64}", digest)):
@@ -121,7 +122,7 @@ def parse_bits(bits: str) -> tuple[int, int]:
     """Read W and E of a W-E-A label such as 2-2-8."""
     match = _BITS.fullmatch(bits)
     if not match:
-        raise PackedConfigError(f"bits is {bits[:40]!r}; expected W-E-A such as '2-2-8', W and E of 2, 3, 4, 8 or 32")
+        raise PackedConfigError(f"bits is {show(bits)}; expected W-E-A such as '2-2-8', W and E of 2, 3, 4, 8 or 32")
     return int(match[1]), int(match[2])
 
 
@@ -152,7 +153,7 @@ def _merge(parts: Iterable[Mapping[str, T]]) -> dict[str, T]:
 
 def _check_version(version: object) -> None:
     if type(version) is not int:
-        raise PackedConfigError(f"format_version in quantization_config is {version!r}; it must be an integer")
+        raise PackedConfigError(f"format_version in quantization_config is {show(version)}; it must be an integer")
     if version > FORMAT_VERSION:
         raise FormatVersionError(
             f"written in format version {version}, newer than {FORMAT_VERSION}: update ternarybert to read it"
@@ -177,7 +178,7 @@ def _describe_one(tensor: PackedTensor | Float) -> dict[str, Any]:
 
 def _parse_one(name: str, entry: object) -> PackedSpec | PlainSpec:
     if not is_name(name):
-        raise PackedConfigError(f"{name[:80]!r} in quantization_config is not a tensor name")
+        raise PackedConfigError(f"{show(name)} in quantization_config is not a tensor name")
     if not isinstance(entry, dict) or entry.keys() not in (_PACKED_KEYS, _PLAIN_KEYS):
         raise PackedConfigError(
             f"tensor '{name}' in quantization_config must have the keys {sorted(_PACKED_KEYS)} or dtype, shape"
@@ -188,7 +189,7 @@ def _parse_one(name: str, entry: object) -> PackedSpec | PlainSpec:
     if "dtype" in entry:
         if entry["dtype"] not in FLOATS:
             raise PackedConfigError(
-                f"tensor '{name}': dtype {entry['dtype']!r} in quantization_config; allowed: {FLOATS}"
+                f"tensor '{name}': dtype {show(entry['dtype'])} in quantization_config; allowed: {FLOATS}"
             )
         return PlainSpec(entry["dtype"], tuple(shape))
     if len(shape) != 2 or entry["granularity"] not in ("layer", "row"):

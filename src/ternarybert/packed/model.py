@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from reprlib import repr as show
 from typing import Any
 
 import numpy as np
@@ -35,7 +36,7 @@ class PackedModel:
             raise PackedConfigError("the config already has a quantization_config; leave it out")
         for name, tensor in self.tensors.items():
             if not is_name(name):
-                raise PackedTensorError(f"{name[:80]!r} is not a tensor name")
+                raise PackedTensorError(f"{show(name)} is not a tensor name")
             if not isinstance(tensor, PackedTensor):
                 _check_float(name, tensor)
         check_fit(self.config, {name: tensor.shape for name, tensor in self.tensors.items()})

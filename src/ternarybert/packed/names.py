@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from reprlib import repr as show  # what others wrote may be endless; messages are not
 from typing import Any
 
 from ternarybert.errors import PackedConfigError
@@ -106,6 +107,6 @@ def _size(config: Mapping[str, Any], what: str) -> int:
         if key in config:
             value = config[key]
             if type(value) is not int or not 0 < value <= 1 << 31:
-                raise PackedConfigError(f"config.json has {key} = {value!r}; it must be a positive integer")
+                raise PackedConfigError(f"config.json has {key} = {show(value)}; it must be a positive integer")
             return value
     raise PackedConfigError(f"config.json does not say its {what} size; expected the key {' or '.join(SIZES[what])}")

@@ -8,6 +8,7 @@ configuration with two hundred tensors can still be read by people.
 from __future__ import annotations
 
 import json
+from reprlib import repr as show
 from typing import Any, NoReturn
 
 _WIDTH = 120
@@ -47,7 +48,7 @@ def _no_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for key, value in pairs:
         if key in found:
-            raise ValueError(f"the key {key!r} occurs twice")
+            raise ValueError(f"the key {show(key)} occurs twice")
         found[key] = value
     return found
 

@@ -31,8 +31,8 @@ class PackedTensor:
     def __post_init__(self) -> None:
         if len(self.shape) != 2 or min(self.shape) < 1:
             raise PackedTensorError(f"the shape is {self.shape}; a matrix with at least one row and column is needed")
-        _expect("codes", self.codes, self.coding.dtype, [(self.shape[0], self.coding.row_bytes(self.shape[1]))])
-        _expect("scale", self.scale, np.dtype(np.float32), [(1,), (self.shape[0],)])
+        _expect("the codes are", self.codes, self.coding.dtype, [(self.shape[0], self.coding.row_bytes(self.shape[1]))])
+        _expect("the scale is", self.scale, np.dtype(np.float32), [(1,), (self.shape[0],)])
         wrong = ~(np.isfinite(self.scale) & (self.scale >= 0))
         if wrong.any():
             row = int(wrong.argmax())
@@ -84,4 +84,4 @@ def _expect(
 ) -> None:
     if array.dtype != dtype or array.shape not in shapes:
         allowed = " or ".join(str(shape) for shape in dict.fromkeys(shapes))
-        raise PackedTensorError(f"the {what} are {array.dtype} of shape {array.shape}; expected {dtype} of {allowed}")
+        raise PackedTensorError(f"{what} {array.dtype} of shape {array.shape}; expected {dtype} of {allowed}")
