@@ -63,3 +63,39 @@ def suggest(wrong: object, allowed: Iterable[str]) -> str:
     near = get_close_matches(str(wrong), names, n=1)
     hint = f"; did you mean '{near[0]}'?" if near else ""
     return f"{hint} Allowed: {', '.join(names)}" if hint else f"; allowed: {', '.join(names)}"
+
+
+class PackedError(TernaryBertError, ValueError):
+    """Base of what can be wrong with a packed folder."""
+
+
+class NotPackedError(PackedError):
+    """The folder is not one that this package wrote."""
+
+
+class FormatVersionError(PackedError):
+    """The folder was written in a version of the format that this package does not read."""
+
+
+class UnsafeFileError(PackedError):
+    """A file leads out of the folder, is not a regular file, or could run code when loaded."""
+
+
+class PackedConfigError(PackedError):
+    """A JSON file of the folder is malformed, or says something that does not fit the tensors."""
+
+
+class ContainerError(PackedError):
+    """`model.safetensors` is truncated, has an impossible header, or its bytes are not those that were written."""
+
+
+class PackedTensorError(PackedError):
+    """One tensor is missing, not expected, or has a wrong type, shape, code, padding or scale."""
+
+
+class NotTernaryError(TernaryBertError, ValueError):
+    """A float tensor that should hold ternary values holds others."""
+
+
+class FolderExistsError(TernaryBertError, FileExistsError):
+    """The place to write to is taken, and overwriting it was not asked for or would lose something else."""

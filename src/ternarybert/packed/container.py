@@ -1,0 +1,178 @@
+"""`model.safetensors`: named arrays in one file, without any code that could run.
+
+    8 bytes   N, the header's length, little-endian
+    N bytes   JSON: {"name": {"dtype": "U8", "shape": [..], "data_offsets": [begin, end]}, ..}, filled up with spaces
+    the rest  the arrays' bytes, back to back, little-endian, without gaps
+
+The bytes are those that the safetensors library writes (a test compares them), but streamed, hashed on the way, and in
+a fixed order also when its own is not. Reading maps the file into memory; before an array is made, the header must
+account for every byte of the file exactly once.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import mmap
+import os
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from math import prod
+from pathlib import Path
+from reprlib import repr as show  # what others wrote may be endless; messages are not
+from typing import Any, BinaryIO
+
+import numpy as np
+import numpy.typing as npt
+
+from ternarybert.errors import ContainerError
+from ternarybert.packed import strict_json
+
+Array = npt.NDArray[np.generic]
+
+HEADER_LIMIT = 16 << 20  # BERT-base's header takes 20 kB
+_METADATA = "__metadata__"
+_ALIGNMENT = 8
+_NAME = re.compile(r"[A-Za-z0-9_.\-]{1,500}")
+_DTYPES: dict[str, np.dtype[Any]] = {
+    "F32": np.dtype("<f4"),
+    "F16": np.dtype("<f2"),
+    "U8": np.dtype("u1"),
+    "I8": np.dtype("i1"),
+}
+_OTHER_SIZES = {"BOOL": 1, "I16": 2, "U16": 2, "BF16": 2, "I32": 4, "U32": 4, "I64": 8, "U64": 8, "F64": 8}
+_SIZES = {**_OTHER_SIZES, **{name: dtype.itemsize for name, dtype in _DTYPES.items()}}
+
+
+@dataclass(frozen=True)
+class Entry:
+    """Where an array lies in the file, from the file's beginning."""
+
+    dtype: str
+    shape: tuple[int, ...]
+    begin: int
+    end: int
+
+
+def is_name(name: str) -> bool:
+    """Tell whether a tensor may be called so: the characters of Hugging Face names and no others."""
+    return _NAME.fullmatch(name) is not None
+
+
+def write_container(path: Path, arrays: Mapping[str, Array]) -> str:
+    """Write the arrays and give the file's SHA-256."""
+    # Wide elements first keeps every array aligned; within a width the names decide.
+    order = sorted(arrays, key=lambda name: (-arrays[name].dtype.itemsize, name))
+    header: dict[str, Any] = {_METADATA: {"format": "pt"}}  # transformers refuses to load a file without it
+    position = 0
+    for name in order:
+        array = arrays[name]
+        end = position + array.nbytes
+        header[name] = {"dtype": _dtype_name(array), "shape": list(array.shape), "data_offsets": [position, end]}
+        position = end
+    text = json.dumps(header, separators=(",", ":")).encode()
+    text += b" " * (-len(text) % _ALIGNMENT)
+    digest = hashlib.sha256()
+    with path.open("xb") as file:
+        _put(file, digest, len(text).to_bytes(8, "little") + text)
+        for name in order:
+            little = np.ascontiguousarray(arrays[name], _DTYPES[_dtype_name(arrays[name])])
+            _put(file, digest, little.data.cast("B") if little.size else b"")
+        file.flush()
+        os.fsync(file.fileno())
+    return digest.hexdigest()
+
+
+def map_container(path: Path) -> tuple[dict[str, Array], mmap.mmap]:
+    """Map the file; the arrays are read-only views of it, made only after the whole header was checked."""
+    with path.open("rb") as file:
+        entries = _header(file)
+        mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+    if foreign := [name for name, entry in entries.items() if entry.dtype not in _DTYPES]:
+        raise ContainerError(f"tensor '{foreign[0]}' is {entries[foreign[0]].dtype}; allowed: {', '.join(_DTYPES)}")
+    arrays: dict[str, Array] = {}
+    for name, entry in entries.items():
+        flat = np.frombuffer(mapped, _DTYPES[entry.dtype], prod(entry.shape), entry.begin)
+        arrays[name] = flat.astype(flat.dtype.newbyteorder("="), copy=False).reshape(entry.shape)
+    return arrays, mapped
+
+
+def read_shapes(path: Path) -> dict[str, tuple[int, ...]]:
+    """Read only the header of any safetensors file: the shape of each tensor."""
+    with path.open("rb") as file:
+        return {name: entry.shape for name, entry in _header(file).items()}
+
+
+def _put(file: BinaryIO, digest: Any, data: bytes | memoryview) -> None:  # noqa: ANN401  # hashlib has no public type
+    file.write(data)
+    digest.update(data)
+
+
+def _dtype_name(array: Array) -> str:
+    for name, dtype in _DTYPES.items():
+        if array.dtype.newbyteorder("<") == dtype:
+            return name
+    raise ContainerError(f"an array of {array.dtype} cannot be stored; allowed: {', '.join(_DTYPES)}")
+
+
+def _header(file: BinaryIO) -> dict[str, Entry]:
+    """Read and check the header against the size of the file."""
+    size = os.fstat(file.fileno()).st_size
+    length = int.from_bytes(file.read(8), "little")
+    if size < 8 or length > size - 8:
+        raise ContainerError(f"model.safetensors is truncated: {size} bytes, but its header alone claims {length}")
+    if length > HEADER_LIMIT:
+        raise ContainerError(f"the header claims {length} bytes; the limit is {HEADER_LIMIT}")
+    text = file.read(length)
+    try:
+        header = strict_json.loads(text)
+    except ValueError as error:
+        raise ContainerError(f"the header is not JSON: {error}") from None
+    if not isinstance(header, dict) or text[:1] != b"{":
+        raise ContainerError("the header is not a JSON object")
+    _check_metadata(header.pop(_METADATA, {}))
+    entries = {name: _entry(name, described, 8 + length) for name, described in header.items()}
+    _check_cover(entries, 8 + length, size)
+    return entries
+
+
+def _check_metadata(metadata: object) -> None:
+    if not isinstance(metadata, dict) or not all(isinstance(value, str) for value in metadata.values()):
+        raise ContainerError(f"{_METADATA} in the header is not an object of strings")
+
+
+def _entry(name: str, described: object, start: int) -> Entry:
+    if not is_name(name):
+        raise ContainerError(f"{show(name)} is not a tensor name")
+    if not isinstance(described, dict) or described.keys() != {"dtype", "shape", "data_offsets"}:
+        raise ContainerError(f"tensor '{name}': the header must give dtype, shape and data_offsets, and nothing else")
+    dtype, shape, offsets = described["dtype"], described["shape"], described["data_offsets"]
+    if not isinstance(dtype, str) or dtype not in _SIZES:
+        raise ContainerError(f"tensor '{name}': unknown dtype {show(dtype)}")
+    if not _naturals(shape) or not _naturals(offsets) or len(offsets) != 2:
+        raise ContainerError(f"tensor '{name}': shape {show(shape)} or data_offsets {show(offsets)} is malformed")
+    if offsets[1] - offsets[0] != prod(shape) * _SIZES[dtype]:
+        raise ContainerError(
+            f"tensor '{name}': {offsets[1] - offsets[0]} bytes are given, but {dtype} of shape {shape} takes "
+            f"{prod(shape) * _SIZES[dtype]}"
+        )
+    return Entry(dtype, tuple(shape), start + offsets[0], start + offsets[1])
+
+
+def _naturals(value: object) -> bool:
+    # Not isinstance: True is an int too. The bound keeps products and messages short.
+    return isinstance(value, list) and len(value) <= 8 and all(type(n) is int and 0 <= n < 1 << 48 for n in value)
+
+
+def _check_cover(entries: Mapping[str, Entry], start: int, size: int) -> None:
+    """Refuse overlaps, gaps, and an end that is not the end of the file."""
+    position = start
+    for name, entry in sorted(entries.items(), key=lambda item: (item[1].begin, item[1].end)):
+        if entry.begin != position:
+            kind = "overlaps the tensor before it" if entry.begin < position else "leaves a gap before it"
+            raise ContainerError(f"tensor '{name}' {kind}")
+        position = entry.end
+    if position != size:
+        state = "truncated" if size < position else "longer than its tensors"
+        raise ContainerError(f"model.safetensors is {state}: {size} bytes, but its header describes {position}")

@@ -1,0 +1,93 @@
+"""From float weights that hold ternary values to a packed model, and back to plain floats.
+
+The released TernaryBERT code saves its quantized model as float32 tensors: every weight is -a, 0 or a, with one a for
+the tensor or one per row. Nothing has to be quantized again; it is enough to see the pattern. What does not show it is
+refused by name: rounding it here would give a model that nobody evaluated.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ternarybert.errors import NotTernaryError
+from ternarybert.packed.manifest import Float
+from ternarybert.packed.model import PackedModel
+from ternarybert.packed.names import is_quantized
+from ternarybert.packed.tensor import PackedTensor
+
+State = Mapping[str, npt.NDArray[Any]]
+
+
+def pack_released(
+    state: State,
+    config: Mapping[str, Any],
+    *,
+    pooler: bool = True,
+    packing: str = "plain",
+    activation_bits: int = 8,
+    recipe: Mapping[str, Any] | None = None,
+    metrics: Mapping[str, Any] | None = None,
+) -> PackedModel:
+    """Pack a checkpoint of the released code, given as NumPy arrays.
+
+    Its clipping bounds (buffers named `*clip*`) are settings, not weights, and are left out: the recipe must tell how
+    activations were quantized. The configuration of that time names no model type; it is BERT.
+    """
+    tensors: dict[str, PackedTensor | Float] = {}
+    for name, array in state.items():
+        if _is_setting(name):
+            continue
+        if is_quantized(name, pooler=pooler):
+            tensors[name] = pack_ternary(name, array, packing=packing)
+        else:
+            tensors[name] = array.astype(np.float32) if array.dtype.kind == "f" else array  # `write` refuses others
+    full_config = {"model_type": "bert", **config}
+    return PackedModel(full_config, tensors, f"2-2-{activation_bits}", dict(recipe or {}), dict(metrics or {}))
+
+
+def pack_ternary(name: str, w: npt.NDArray[Any], *, packing: str = "plain") -> PackedTensor:
+    """Pack a float matrix of ternary values, layer-wise if one magnitude suffices, else row-wise."""
+    if w.ndim != 2 or not np.isfinite(w).all():
+        raise NotTernaryError(f"tensor '{name}' of shape {w.shape} is not a matrix of finite numbers")
+    w = w.astype(np.float32, copy=False)
+    magnitude = np.abs(w)
+    largest = magnitude.max(axis=1)
+    smallest = np.min(magnitude, axis=1, where=magnitude > 0, initial=np.inf)
+    used = largest > 0
+    if not used.any() or _same(smallest[used].min(), largest.max()):
+        scale = largest.max(keepdims=True)
+    elif _same(smallest[used], largest[used]).all():
+        scale = largest
+    else:
+        raise NotTernaryError(_explain(name, magnitude, int(np.argmin(_same(smallest, largest) | ~used))))
+    return PackedTensor.pack(np.sign(w).astype(np.int8), scale, bits=2, packing=packing)
+
+
+def unpack_to_float(model: PackedModel) -> dict[str, npt.NDArray[np.float32]]:
+    """Make the plain float32 tensors that tools which know nothing of packing can load."""
+    return {
+        name: tensor.dequantize() if isinstance(tensor, PackedTensor) else np.array(tensor, np.float32)
+        for name, tensor in model.tensors.items()
+    }
+
+
+def _is_setting(name: str) -> bool:
+    last = name.rpartition(".")[2]
+    return "clip" in last or last == "position_ids"
+
+
+def _same(low: Any, high: Any) -> Any:  # noqa: ANN401  # arrays or scalars
+    """Equal up to the last bit, which a multiplication on another device may round otherwise."""
+    return high <= np.nextafter(low, np.float32(np.inf))
+
+
+def _explain(name: str, magnitude: npt.NDArray[np.float32], row: int) -> str:
+    in_row, in_all = (len(np.unique(part[part > 0])) for part in (magnitude[row], magnitude))
+    return (
+        f"tensor '{name}' should be ternary, but row {row} holds {in_row} distinct magnitudes and the whole tensor "
+        f"{in_all}; pack the quantized checkpoint, not the one with latent weights"
+    )

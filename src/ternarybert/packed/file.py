@@ -1,0 +1,218 @@
+"""The packed folder: a Hugging Face folder whose weights are a fifteenth of their size.
+
+    config.json         the model's configuration and `quantization_config` (manifest.py)
+    model.safetensors   X.weight.codes and X.weight.scale for what is packed, everything else under its name
+    metrics.json        scores and sizes, optional
+    ..                  tokenizer, model card: whatever the exporter adds, not looked at here
+
+`read` gives a model only after every byte it hands out was checked; `write` leaves a complete folder or none.
+The format, byte by byte: docs/format.md.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, cast
+
+import numpy as np
+
+from ternarybert.errors import (
+    ContainerError,
+    NotPackedError,
+    PackedConfigError,
+    PackedError,
+    PackedTensorError,
+    TernaryBertError,
+    UnsafeFileError,
+)
+from ternarybert.packed import folder as files
+from ternarybert.packed import manifest, strict_json
+from ternarybert.packed.container import Array, map_container, write_container
+from ternarybert.packed.manifest import FORMAT_VERSION, QUANT_METHOD, Float, Layout, Manifest, PackedSpec, PlainSpec
+from ternarybert.packed.model import PackedModel
+from ternarybert.packed.tensor import PackedTensor
+
+CONFIG, WEIGHTS, METRICS = "config.json", "model.safetensors", "metrics.json"
+JSON_LIMIT = 16 << 20  # bytes; BERT-base's config.json takes 25 kB
+_EXTRA_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.\-]*")
+
+
+def write(
+    folder: str | Path,
+    model: PackedModel,
+    *,
+    extra_files: Mapping[str, bytes | Path] | None = None,
+    half: bool = False,
+    force: bool = False,
+) -> None:
+    """Write the folder, all or nothing; `force` replaces a packed folder, `half` stores plain tensors as float16."""
+    place, extra = Path(folder).absolute(), extra_files or {}  # so that "." has a name and a parent
+    model.check()
+    _check_extra(extra)
+    tensors = {name: _halved(name, tensor) for name, tensor in model.tensors.items()} if half else model.tensors
+    try:
+        _write(place, model, tensors, extra, force=force)
+    except TernaryBertError:
+        raise
+    except OSError as error:
+        raise PackedError(f"{folder}: cannot be written: {error.strerror or error}") from error
+
+
+def read(folder: str | Path) -> PackedModel:
+    """Read and check the folder; the tensors are views of the mapped file."""
+    try:
+        return _read(Path(folder))
+    except PackedError as error:
+        raise type(error)(f"{folder}: {error}") from error
+    except OSError as error:
+        raise PackedError(f"{folder}: cannot be read: {error.strerror or error}") from error
+
+
+def is_packed(folder: str | Path) -> bool:
+    """Tell whether this is a packed folder, of whatever format version."""
+    try:
+        section = _load_object(Path(folder), CONFIG).get("quantization_config")
+    except (PackedError, OSError):
+        return False
+    return isinstance(section, dict) and section.get("quant_method") == QUANT_METHOD
+
+
+# --- reading ---------------------------------------------------------------------------------------------------
+
+
+def _read(place: Path) -> PackedModel:
+    if not place.is_dir():
+        raise NotPackedError("there is no such folder")
+    files.refuse_escapes(place)
+    config = _load_object(place, CONFIG)
+    announced = manifest.parse(config)
+    del config["quantization_config"]
+    arrays = _load_arrays(place, announced)
+    tensors = {name: _tensor(name, spec, arrays) for name, spec in sorted(announced.tensors.items())}
+    metrics = _load_object(place, METRICS) if files.find_file(place, METRICS) else {}
+    model = PackedModel(config, tensors, announced.bits, announced.recipe, metrics)
+    model.check()
+    return model
+
+
+def _load_object(place: Path, name: str) -> dict[str, Any]:
+    path = files.find_file(place, name)
+    if path is None:
+        raise NotPackedError(f"there is no {name}")
+    data = files.read_file(path, JSON_LIMIT)
+    try:
+        value = strict_json.loads(data)
+    except ValueError as error:
+        raise PackedConfigError(f"{name} is not JSON: {error}") from None
+    if not isinstance(value, dict):
+        raise PackedConfigError(f"{name} is not a JSON object")
+    return value
+
+
+def _load_arrays(place: Path, announced: Manifest) -> dict[str, Array]:
+    path = files.find_file(place, WEIGHTS)
+    if path is None:
+        pickled = sorted(path.name for path in place.iterdir() if path.name.lower().endswith(files.PICKLED))
+        if pickled:
+            raise UnsafeFileError(f"there is no {WEIGHTS}, and {pickled[0]} is a pickled file, which is never read")
+        raise NotPackedError(f"there is no {WEIGHTS}")
+    arrays, mapped = map_container(path)
+    _check_layout(announced.layout(), arrays)
+    if announced.sha256 and hashlib.sha256(mapped).hexdigest() != announced.sha256:
+        raise ContainerError(f"{WEIGHTS} is damaged: its SHA-256 is not the one in config.json; copy it again")
+    return arrays
+
+
+def _check_layout(expected: Layout, arrays: Mapping[str, Array]) -> None:
+    for names, reason in ((expected.keys() - arrays, "lacks"), (arrays.keys() - expected, "has, but not config.json,")):
+        if names:
+            more = f" and {len(names) - 1} more" if len(names) > 1 else ""
+            raise PackedTensorError(f"{WEIGHTS} {reason} the tensor '{min(names)}'{more}")
+    for name, (dtype, shape) in expected.items():
+        array = arrays[name]
+        if array.dtype != dtype or array.shape != shape:
+            raise PackedTensorError(
+                f"tensor '{name}' is {array.dtype} of shape {array.shape}; config.json says {dtype} of {shape}"
+            )
+
+
+def _tensor(name: str, spec: PackedSpec | PlainSpec, arrays: Mapping[str, Array]) -> PackedTensor | Float:
+    if isinstance(spec, PlainSpec):
+        return cast(Float, arrays[name])
+    coding = spec.coding
+    codes, scale = cast(Any, arrays[f"{name}.codes"]), cast(Any, arrays[f"{name}.scale"])
+    try:
+        return PackedTensor(coding.bits, coding.levels, coding.packing, spec.shape, codes, scale)
+    except PackedTensorError as error:
+        raise PackedTensorError(f"tensor '{name}': {error}") from None
+
+
+# --- writing ---------------------------------------------------------------------------------------------------
+
+
+def _check_extra(extra: Mapping[str, bytes | Path]) -> None:
+    for name, content in extra.items():
+        if not _EXTRA_NAME.fullmatch(name) or name in (CONFIG, WEIGHTS, METRICS):
+            raise UnsafeFileError(f"{name!r} cannot be the name of an additional file")
+        if name.lower().endswith(files.PICKLED):
+            raise UnsafeFileError(f"{name} is a pickled file, which does not belong into a packed folder")
+        if isinstance(content, Path) and not content.is_file():
+            raise UnsafeFileError(f"{content} is not a regular file")
+
+
+def _write(
+    place: Path,
+    model: PackedModel,
+    tensors: Mapping[str, PackedTensor | Float],
+    extra: Mapping[str, bytes | Path],
+    *,
+    force: bool,
+) -> None:
+    def check() -> None:
+        files.check_place(place, replaceable=force and is_packed(place))
+
+    with files.replacing(place, check) as staging:
+        digest = write_container(staging / WEIGHTS, manifest.arrays(tensors))
+        (staging / CONFIG).write_bytes(_config_bytes(model, tensors, digest))
+        (staging / METRICS).write_bytes(_json_bytes(METRICS, model.metrics))
+        for name, content in extra.items():
+            if isinstance(content, Path):
+                shutil.copyfile(content, staging / name)
+            else:
+                (staging / name).write_bytes(content)
+
+
+def _halved(name: str, tensor: PackedTensor | Float) -> PackedTensor | Float:
+    if isinstance(tensor, PackedTensor):
+        return tensor
+    with np.errstate(over="ignore"):
+        half = tensor.astype(np.float16)
+    if not np.isfinite(half).all():
+        raise PackedTensorError(f"tensor '{name}' has values above {np.finfo(np.float16).max}, too large for float16")
+    return half
+
+
+def _config_bytes(model: PackedModel, tensors: Mapping[str, PackedTensor | Float], digest: str) -> bytes:
+    section = {
+        "quant_method": QUANT_METHOD,
+        "format_version": FORMAT_VERSION,
+        "bits": model.bits,
+        "sha256": digest,
+        "recipe": model.recipe,
+        "tensors": manifest.describe(tensors),
+    }
+    return _json_bytes(CONFIG, {**model.config, "quantization_config": section})
+
+
+def _json_bytes(name: str, value: object) -> bytes:
+    try:
+        data = strict_json.dumps(value)
+    except ValueError as error:
+        raise PackedConfigError(f"what goes into {name} is not JSON: {error}") from None
+    if len(data) > JSON_LIMIT:
+        raise PackedConfigError(f"{name} would be {len(data)} bytes long; the limit is {JSON_LIMIT}")
+    return data

@@ -1,0 +1,109 @@
+"""Files in a folder, safely: reading never leaves the folder, writing never leaves half a folder behind.
+
+A new folder is written under another name beside its place, flushed to the disk, and renamed. When it replaces an older
+one, that is renamed away first and removed last, so at every moment a complete folder exists under one of the names.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import shutil
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from ternarybert.errors import FolderExistsError, PackedConfigError, UnsafeFileError
+
+PICKLED = (".bin", ".pt", ".pth", ".pkl", ".pickle", ".ckpt", ".joblib")
+
+
+def find_file(folder: Path, name: str) -> Path | None:
+    """Give the path of a regular file in the folder, None if there is none of that name."""
+    path = folder / name
+    if not os.path.lexists(path):
+        return None
+    if not path.is_file():  # a pipe would block us, a directory or a dangling link cannot be read
+        raise UnsafeFileError(f"{name} is not a regular file")
+    return path
+
+
+def read_file(path: Path, limit: int) -> bytes:
+    """Read a whole file that must not be longer than the limit."""
+    with path.open("rb") as file:
+        data = file.read(limit + 1)
+    if len(data) > limit:
+        raise PackedConfigError(f"{path.name} is longer than {limit} bytes, which is the limit")
+    return data
+
+
+def refuse_escapes(folder: Path) -> None:
+    """Refuse symbolic links that lead out of the folder, for every file that this or another library will open."""
+    here = Path(os.path.realpath(folder))
+    roots = [str(here)]
+    if here.parent.name == "snapshots":
+        # The hub's download cache: snapshots/<commit>/config.json -> ../../blobs/<hash>
+        roots.append(str(here.parent.parent / "blobs"))
+    for entry in folder.iterdir():
+        target = os.path.realpath(entry)
+        if entry.is_symlink() and not any(os.path.commonpath([root, target]) == root for root in roots):
+            raise UnsafeFileError(f"{entry.name} is a symbolic link that leads out of the folder, to {target}")
+
+
+def check_place(folder: Path, *, replaceable: bool) -> None:
+    """Refuse a place that is taken; `replaceable` says that a folder there may go."""
+    if not os.path.lexists(folder) or (folder.is_dir() and not folder.is_symlink() and not any(folder.iterdir())):
+        return
+    if folder.is_symlink() or not folder.is_dir():
+        raise FolderExistsError(f"{folder} exists and is not a folder; choose another place")
+    if not replaceable:
+        raise FolderExistsError(f"{folder} exists; choose another place, or overwrite it with force")
+    if kept := [entry.name for entry in folder.iterdir() if entry.is_dir() and not entry.is_symlink()]:
+        raise FolderExistsError(f"{folder} holds the folder '{kept[0]}', which overwriting would delete; move it first")
+
+
+@contextmanager
+def replacing(folder: Path, check: Callable[[], None]) -> Iterator[Path]:
+    """Give an empty folder to fill; it takes the place when the block ends well, and vanishes when it does not.
+
+    `check` raises if the place must not be taken. It is asked before the work and again after it, which may be long.
+    """
+    check()
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    token = secrets.token_hex(4)
+    staging = folder.parent / f".{folder.name}.{token}.new"
+    staging.mkdir()
+    try:
+        yield staging
+        for path in staging.iterdir():
+            _flush(path)
+        _flush(staging)
+        check()
+        _install(staging, folder, folder.parent / f".{folder.name}.{token}.old")
+        _flush(folder.parent)
+    except BaseException:
+        shutil.rmtree(staging, ignore_errors=True)
+        raise
+
+
+def _install(staging: Path, folder: Path, retired: Path) -> None:
+    if not folder.is_dir() or not any(folder.iterdir()):
+        staging.replace(folder)
+        return
+    folder.rename(retired)
+    try:
+        staging.rename(folder)
+    except BaseException:
+        retired.rename(folder)
+        raise
+    shutil.rmtree(retired, ignore_errors=True)
+
+
+def _flush(path: Path) -> None:
+    if os.name == "nt" and path.is_dir():  # Windows cannot open a directory, and needs no flush of one
+        return
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

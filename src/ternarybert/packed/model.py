@@ -1,0 +1,56 @@
+"""A model as it lies in the folder, and what makes it one that can be used."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from reprlib import repr as show
+from typing import Any
+
+import numpy as np
+
+from ternarybert.errors import PackedConfigError, PackedTensorError
+from ternarybert.packed.container import is_name
+from ternarybert.packed.manifest import FLOATS, Float, check_bits
+from ternarybert.packed.names import check_fit
+from ternarybert.packed.tensor import PackedTensor
+
+_BLOCK = 1 << 20  # elements looked at together
+
+
+@dataclass(frozen=True, eq=False)
+class PackedModel:
+    """A model as it lies in the folder. The configuration is the plain Hugging Face one."""
+
+    config: dict[str, Any]
+    tensors: dict[str, PackedTensor | Float]
+    bits: str  # W-E-A, such as 2-2-8
+    recipe: dict[str, Any] = field(default_factory=dict)
+    metrics: dict[str, Any] = field(default_factory=dict)
+
+    def check(self) -> None:
+        """Refuse a model that could not be read back, or that is not the one its configuration describes."""
+        for what in ("config", "recipe", "metrics"):
+            if not isinstance(getattr(self, what), dict):
+                raise PackedConfigError(f"the {what} is not a dictionary but {type(getattr(self, what)).__name__}")
+        if "quantization_config" in self.config:
+            raise PackedConfigError("the config already has a quantization_config; leave it out")
+        for name, tensor in self.tensors.items():
+            if not is_name(name):
+                raise PackedTensorError(f"{show(name)} is not a tensor name")
+            if not isinstance(tensor, PackedTensor):
+                _check_float(name, tensor)
+        check_fit(self.config, {name: tensor.shape for name, tensor in self.tensors.items()})
+        check_bits(self.bits, self.tensors)
+
+
+def _check_float(name: str, tensor: Float) -> None:
+    if str(tensor.dtype) not in FLOATS:
+        raise PackedTensorError(f"tensor '{name}' is {tensor.dtype}; what is not packed must be float32 or float16")
+    if 0 in tensor.shape:
+        raise PackedTensorError(f"tensor '{name}' is empty: its shape is {tensor.shape}")
+    flat = tensor.reshape(-1)
+    for start in range(0, flat.size, _BLOCK):
+        wrong = ~np.isfinite(flat[start : start + _BLOCK])
+        if wrong.any():
+            element = start + int(wrong.argmax())
+            raise PackedTensorError(f"tensor '{name}': element {element} is {flat[element]}")
