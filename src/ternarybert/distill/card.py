@@ -26,7 +26,7 @@ tags: [ternarybert, quantization, {metrics["bits"]}]
 
 A BERT with weights in {{-1, 0, +1}} ({metrics["bits"]} bits for weights, word embedding and activations), made from
 its full-precision teacher by distillation-aware ternarization (TernaryBERT, EMNLP 2020) with
-[ternarybert](https://pypi.org/project/ternarybert/), recipe `{metrics["recipe"]}`, task `{metrics["task"]}`.
+ternarybert, recipe `{metrics["recipe"]}`, task `{metrics["task"]}`.
 
 | set | metric | teacher | this model |
 |---|---|---|---|

@@ -172,7 +172,9 @@ def train(trainer: Any, settings: Settings, work: Path) -> dict[str, float]:
         result = trainer.train(resume_from_checkpoint=checkpoint)
     except (OSError, RuntimeError, ValueError, KeyError, EOFError) as error:
         if checkpoint is not None and trainer.state.global_step == 0:
-            raise OutputError(f"cannot continue from {checkpoint}: {error}; remove that folder or use --force") from error
+            raise OutputError(
+                f"cannot continue from {checkpoint}: {error}; remove that folder or use --force"
+            ) from error
         raise
     if not trainer.history.evaluations or trainer.history.evaluations[-1]["step"] != trainer.state.global_step:
         trainer.evaluate()

@@ -78,9 +78,7 @@ def ternarize(
     )
     trainer.watch(features, data.task, work, teacher_logits)
     measured = train(trainer, settings, work)
-    teacher_scores = {
-        name: task_scores(data.task, teacher_logits[name], rows) for name, rows in features.evals.items()
-    }
+    teacher_scores = {name: task_scores(data.task, teacher_logits[name], rows) for name, rows in features.evals.items()}
     metrics = _metrics(trainer, data, teacher_scores, measured, recipe, settings)
     if trainer.is_world_process_zero():
         _write(output, work, tokenizer, recipe, metrics, settings)

@@ -1,0 +1,5 @@
+"""`python -m ternarybert` is the `ternarybert` command, also under torchrun."""
+
+from ternarybert.cli import main
+
+main()
