@@ -130,7 +130,7 @@ class WeightScheme:
             raise RecipeError(f"{part}: method '{self.method}' cannot give {bits} bits; for {bits}: {', '.join(able)}")
 
     def for_bits(self, bits: int) -> WeightScheme:
-        """The scheme itself if it can give so many bits, else the paper's choice for them (8 bits: one scale a layer)."""
+        """The scheme itself if it can give so many bits, else the paper's choice for them (at 8: layer-wise)."""
         if bits in METHOD_BITS[self.method]:
             return self
         if bits == 8:

@@ -17,7 +17,7 @@ def model_card(name: str, model: PackedModel, metrics: dict[str, Any]) -> str:
         for metric, value in scores.items():
             teacher = metrics["teacher"].get(part, {}).get(metric)
             rows.append(f"| {part} | {metric} | {'' if teacher is None else f'{teacher:.2f}'} | {value:.2f} |")
-    table = "\n".join(rows)
+    table, final = "\n".join(rows), metrics["student"]["final"]["scores"][metrics["metric"]]
     return f"""---
 library_name: ternarybert
 tags: [ternarybert, quantization, {metrics["bits"]}]
@@ -33,7 +33,7 @@ ternarybert, recipe `{metrics["recipe"]}`, task `{metrics["task"]}`.
 {table}
 
 The student was selected by `{metrics["metric"]}` on the first of these sets, so its score there is a best of
-{len(metrics["evaluations"])} evaluations; the last one had {metrics["student"]["final"]["scores"][metrics["metric"]]:.2f}.
+{len(metrics["evaluations"])} evaluations; the last one had {final:.2f}.
 
 Tensors take {sizes.bytes:,} bytes ({sizes.mb:.2f} MB, {sizes.mib:.2f} MiB), {sizes.ratio:.1f} times less than float32.
 

@@ -48,8 +48,10 @@ def finetune(
         raise DataError(f"fine-tuning on '{task.name}' needs training rows with labels")
     work = prepare_output(output, settings, TEACHER_MARKER)
     tokenizer = AutoTokenizer.from_pretrained(model)
-    labels = {} if task.labels is None else {"id2label": dict(enumerate(task.labels))}
-    labels |= {} if task.labels is None else {"label2id": {name: i for i, name in enumerate(task.labels)}}
+    labels: dict[str, Any] = {}
+    if task.labels is not None:
+        names = dict(enumerate(task.labels))
+        labels = {"id2label": names, "label2id": {name: i for i, name in names.items()}}
     network = AutoModelForSequenceClassification.from_pretrained(
         model, num_labels=task.num_labels, problem_type="regression" if task.regression else None, **labels
     )

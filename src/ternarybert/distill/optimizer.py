@@ -50,13 +50,14 @@ class BertAdam(AdamW):
 
 
 def clip_norm(gradient: Tensor) -> None:
-    """g ← g · min(1, 1 / (‖g‖₂ + 1e-6))."""
+    """G ← g · min(1, 1 / (‖g‖₂ + 1e-6))."""
     gradient.mul_((MAX_NORM / (gradient.norm() + 1e-6)).clamp(max=1.0))
 
 
 def parameter_groups(model: nn.Module, weight_decay: float) -> list[dict[str, Any]]:
     """Weight decay for everything but biases and LayerNorm."""
-    decayed, free = [], []
+    decayed: list[nn.Parameter] = []
+    free: list[nn.Parameter] = []
     for name, parameter in model.named_parameters():
         if parameter.requires_grad:
             (free if name.endswith("bias") or "LayerNorm" in name or "layer_norm" in name else decayed).append(

@@ -61,7 +61,7 @@ class History:
         """Note an evaluation; whether it is the best so far."""
         self.evaluations = [e for e in self.evaluations if e["step"] < step]  # a resumed run repeats some steps
         self.evaluations.append({"step": step, "scores": scores, "sets": sets})
-        return self.best["step"] == step
+        return bool(self.best["step"] == step)
 
 
 def prepare_output(output: Path, settings: Settings, marker: str) -> Path:

@@ -66,7 +66,7 @@ def ternarize(
     teacher_logits = {name: predict_logits(network, rows, tokenizer) for name, rows in features.evals.items()}
     trainer = TernarizeTrainer(
         pupil,
-        training_arguments(work, recipe, data.task, len(features.train), settings),
+        training_arguments(work, recipe, data.task, len(data.train or ()), settings),
         train_dataset=features.train,
         eval_dataset=features.evals,
         data_collator=make_collator(features, recipe),
@@ -156,7 +156,7 @@ def _metrics(
             "teacher": confusion(data.task, trainer.teacher_logits[name], features.evals[name]),
         },
         **measured,
-        "train_rows": len(features.train),
+        "train_rows": len(data.train or ()),
         "seed": settings.seed,
         "versions": versions(),
     }

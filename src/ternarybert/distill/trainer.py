@@ -8,6 +8,7 @@ full-precision ones, and BertAdam updates those.
 from __future__ import annotations
 
 import math
+from functools import partial
 from typing import Any
 
 import torch
@@ -27,13 +28,17 @@ from ternarybert.distill.losses import (
 from ternarybert.distill.optimizer import BertAdam, linear_schedule, parameter_groups
 from ternarybert.errors import DivergedError
 from ternarybert.recipe import TERMS, Recipe
-from ternarybert.student import quantized_layers
+from ternarybert.student import QuantizedWeight, quantized_layers
 
 LOSS_BASED = ("lat", "laq")  # methods that read the optimizer's second moments
 
 
 class BertTrainer(Trainer):  # type: ignore[misc]
     """Fine-tuning on labels with BertAdam and a linear schedule: how teachers are made."""
+
+    model: Any
+    optimizer: Any
+    lr_scheduler: Any
 
     # BERT's forward takes any keyword, from which Trainer concludes that the loss is already divided by the number of
     # accumulated micro-batches. It is not.
@@ -178,5 +183,10 @@ def read_second_moments(student: torch.nn.Module, optimizer: Optimizer, recipe: 
     if recipe.weight.method not in LOSS_BASED and recipe.embedding.method not in LOSS_BASED:
         return
     for _, layer in quantized_layers(student):
-        state, weight = optimizer.state, layer.weight
-        layer.second_moment = lambda state=state, weight=weight: state.get(weight, {}).get("exp_avg_sq")
+        layer.second_moment = partial(_second_moment, optimizer, layer)
+
+
+def _second_moment(optimizer: Optimizer, layer: QuantizedWeight) -> Tensor | None:
+    # Not `state[...]`: that would make an empty entry, which the optimizer takes for an initialised one.
+    moment: Tensor | None = optimizer.state.get(layer.weight, {}).get("exp_avg_sq")
+    return moment

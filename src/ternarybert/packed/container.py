@@ -104,7 +104,7 @@ def read_shapes(path: Path) -> dict[str, tuple[int, ...]]:
         return {name: entry.shape for name, entry in _header(file).items()}
 
 
-def _put(file: BinaryIO, digest: Any, data: bytes | memoryview) -> None:  # noqa: ANN401  # hashlib has no public type
+def _put(file: BinaryIO, digest: Any, data: bytes | memoryview) -> None:  # hashlib has no public type
     file.write(data)
     digest.update(data)
 

@@ -80,7 +80,7 @@ def _is_setting(name: str) -> bool:
     return "clip" in last or last == "position_ids"
 
 
-def _same(low: Any, high: Any) -> Any:  # noqa: ANN401  # arrays or scalars
+def _same(low: Any, high: Any) -> Any:  # arrays or scalars
     """Equal up to the last bit, which a multiplication on another device may round otherwise."""
     return high <= np.nextafter(low, np.float32(np.inf))
 

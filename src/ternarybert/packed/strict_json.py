@@ -14,7 +14,7 @@ from typing import Any, NoReturn
 _WIDTH = 120
 
 
-def loads(data: bytes) -> Any:  # noqa: ANN401  # what it is, the caller checks
+def loads(data: bytes) -> Any:  # what it is, the caller checks
     """Parse; any reason not to is a ValueError."""
     try:
         return json.loads(data.decode("utf-8"), object_pairs_hook=_no_repeats, parse_constant=_no_constants)

@@ -43,7 +43,7 @@ def quantize_weight(w: Tensor, scheme: WeightScheme, bits: int, second_moment: T
 class QuantizedWeight(nn.Module):
     """What a quantized linear layer and a quantized embedding have in common."""
 
-    weight: nn.Parameter
+    weight: Tensor
     scheme: WeightScheme
     bits: int
     second_moment: SecondMoment
@@ -61,20 +61,23 @@ class QuantizedWeight(nn.Module):
 
     def w_hat(self) -> Tensor:
         """The quantized weight, remembered until the weight changes."""
-        if self._cache is None or self._cache[0] != self.weight._version or self._cache[1].device != self.weight.device:
+        if self._cache is None or not self.fresh:
             self._cache = (self.weight._version, self.quantized().dequantize())
         return self._cache[1]
 
-    def freeze(self, w_hat: Tensor) -> None:
+    def start_from(self, w_hat: Tensor) -> None:
         """Use exactly these quantized weights, as read from a packed folder, until the weight is trained further."""
         with torch.no_grad():
             self.weight.copy_(w_hat)
         self._cache = (self.weight._version, w_hat.to(self.weight))
 
     @property
-    def frozen(self) -> bool:
+    def fresh(self) -> bool:
         """Whether the quantized weight at hand still belongs to the weight."""
-        return self._cache is not None and self._cache[0] == self.weight._version
+        if self._cache is None:
+            return False
+        version, w_hat = self._cache
+        return version == self.weight._version and w_hat.device == self.weight.device
 
 
 def _unknown() -> None:
@@ -121,7 +124,7 @@ class TernaryEmbedding(QuantizedWeight, nn.Embedding):
     def forward(self, ids: Tensor) -> Tensor:
         """The quantized rows of `ids`. With one scale a row, only the batch's rows are quantized, not the table."""
         rows = nn.functional.embedding(ids, self.weight, self.padding_idx)
-        if self.frozen or self.scheme.granularity != ROW:
+        if self.fresh or self.scheme.granularity != ROW:
             rows_hat = self.w_hat()[ids]
         else:
             v = self.second_moment()
