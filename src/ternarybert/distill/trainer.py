@@ -14,7 +14,6 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch.optim import Optimizer
-from torch.optim.lr_scheduler import LambdaLR
 from transformers import PreTrainedModel, Trainer
 
 from ternarybert.distill.losses import (
@@ -48,7 +47,7 @@ class BertTrainer(Trainer):  # type: ignore[misc]
         super().__init__(*args, **kwargs)
         self.recipe, self.regression = recipe, regression
 
-    def create_optimizer(self, model: Any = None) -> Optimizer:
+    def create_optimizer(self, model: Any = None) -> Any:
         """BertAdam with the recipe's settings."""
         if self.optimizer is None:
             schedule = self.recipe.schedule
@@ -57,7 +56,7 @@ class BertTrainer(Trainer):  # type: ignore[misc]
             self.optimizer = BertAdam(groups, lr=schedule.learning_rate, clip_tensors=clip)
         return self.optimizer
 
-    def create_scheduler(self, num_training_steps: int, optimizer: Optimizer | None = None) -> LambdaLR:
+    def create_scheduler(self, num_training_steps: int, optimizer: Optimizer | None = None) -> Any:
         """Linear warm-up and decay."""
         if self.lr_scheduler is None:
             optimizer = self.optimizer if optimizer is None else optimizer
@@ -110,7 +109,7 @@ class DistillTrainer(BertTrainer):
             layer_map(config.num_hidden_layers, depth) if map_name == "uniform" else list(range(1, depth + 1))
         )
 
-    def create_optimizer(self, model: Any = None) -> Optimizer:
+    def create_optimizer(self, model: Any = None) -> Any:
         """BertAdam, whose second moments LAT and LAQ read."""
         optimizer = super().create_optimizer(model)
         read_second_moments(self.model, optimizer, self.recipe)
