@@ -55,9 +55,10 @@ class Collator:
     """Rows to a padded batch: to its longest row, or always to the full length (`pad="max"`)."""
 
     def __init__(self, tokenizer: PreTrainedTokenizerBase, pad: str = "dynamic", max_length: int | None = None) -> None:
-        padding = "max_length" if pad == "max" else True
-        # Whole multiples of 8 would be faster on a GPU; on a CPU every padded token is work.
-        self.pad = DataCollatorWithPadding(tokenizer, padding=padding, max_length=max_length)
+        full = pad == "max"
+        self.pad = DataCollatorWithPadding(
+            tokenizer, padding="max_length" if full else True, max_length=max_length if full else None
+        )
 
     def __call__(self, rows: list[dict[str, Any]]) -> dict[str, Tensor]:
         """One batch of tensors."""

@@ -8,6 +8,7 @@ checkpoint, and nothing half-written is ever taken for a model.
 from __future__ import annotations
 
 import json
+import os
 import platform
 import shutil
 import time
@@ -21,7 +22,7 @@ from transformers import TrainerCallback, TrainingArguments
 from transformers.trainer_utils import get_last_checkpoint, set_seed
 
 import ternarybert
-from ternarybert.distill.features import LENGTH, Collator, Features, Logits, predict_logits
+from ternarybert.distill.features import Collator, Features, Logits, predict_logits
 from ternarybert.distill.scores import main_metric, task_scores
 from ternarybert.errors import OutputError
 from ternarybert.recipe import Recipe
@@ -67,6 +68,8 @@ class History:
 def prepare_output(output: Path, settings: Settings, marker: str) -> Path:
     """The work folder of a run; an error if the output, or another run's work, would be lost."""
     work = output.with_name(f"{output.name}.work")
+    if not is_first_process():  # what the first finds, holds for all
+        return work
     if output.exists() and not settings.force:
         raise OutputError(f"{output} exists already; choose another --output, or --force to replace it")
     if output.exists() and any(output.iterdir()) and not (output / marker).is_file():
@@ -77,6 +80,11 @@ def prepare_output(output: Path, settings: Settings, marker: str) -> Path:
         shutil.rmtree(work)
     work.mkdir(parents=True, exist_ok=True)
     return work
+
+
+def is_first_process() -> bool:
+    """Whether this is the process that writes; torchrun numbers them before torch.distributed is up."""
+    return int(os.environ.get("RANK", "0")) == 0
 
 
 def last_checkpoint(work: Path, resume: bool) -> str | None:
@@ -101,7 +109,6 @@ def training_arguments(work: Path, recipe: Recipe, task: Task, rows: int, settin
         max_steps=settings.max_steps,
         max_grad_norm=1.0 if schedule.gradient_clip == "global" else 0.0,
         train_sampling_strategy="group_by_length" if schedule.pad == "dynamic" else "random",
-        length_column_name=LENGTH,
         remove_unused_columns=False,
         logging_steps=max(1, every // 5),
         eval_strategy="steps",

@@ -16,6 +16,7 @@ from torch import Tensor
 from torch.optim import Optimizer
 from transformers import PreTrainedModel, Trainer
 
+from ternarybert.distill.features import LENGTH
 from ternarybert.distill.losses import (
     layer_map,
     loss_attention,
@@ -25,6 +26,7 @@ from ternarybert.distill.losses import (
     without_padded_keys,
 )
 from ternarybert.distill.optimizer import BertAdam, linear_schedule, parameter_groups
+from ternarybert.distill.sampler import SimilarLengths
 from ternarybert.errors import DivergedError
 from ternarybert.recipe import TERMS, Recipe
 from ternarybert.student import QuantizedWeight, quantized_layers
@@ -63,6 +65,14 @@ class BertTrainer(Trainer):  # type: ignore[misc]
             self.lr_scheduler = linear_schedule(optimizer, num_training_steps, self.recipe.schedule.warmup)
             self._created_lr_scheduler = True
         return self.lr_scheduler
+
+    def _get_train_sampler(self, train_dataset: Any = None) -> Any:
+        """Similar lengths together, cut by the whole step's batch: the same rows whatever it is divided into."""
+        if self.args.train_sampling_strategy != "group_by_length":
+            return super()._get_train_sampler(train_dataset)
+        step = self.args.train_batch_size * self.args.gradient_accumulation_steps * self.args.world_size
+        rows = self.train_dataset if train_dataset is None else train_dataset
+        return SimilarLengths(rows[LENGTH], step, self.args.seed)
 
     def compute_loss(
         self, model: Any, inputs: dict[str, Tensor], return_outputs: bool = False, num_items_in_batch: Any = None

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from ternarybert.quantize.quantized import dequantize
 from ternarybert.quantize.ste import straight_through
@@ -27,8 +27,12 @@ class Padding:
 
     mask: Tensor | None = None
 
+    def __call__(self, _: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        """Take the mask of a new batch; a hook, because linear layers are not handed the mask by themselves."""
+        self.see(kwargs.get("attention_mask", args[1] if len(args) > 1 else None))
+
     def see(self, attention_mask: Tensor | None) -> None:
-        """Take the mask of a new batch."""
+        """Remember which tokens are real."""
         mask = None if attention_mask is None else attention_mask.bool()
         self.mask = None if mask is None or bool(mask.all()) else mask
 
@@ -68,14 +72,17 @@ class ActivationQuantizer:
         return self._quantize(x, self._mask(x, lambda real: real[:, None, :, None]))
 
     def probabilities(self, p: Tensor) -> Tensor:
-        """The softmax output, (B, N_H, n, n). Padded keys have probability 0, which must not widen a range."""
+        """The softmax output, (B, N_H, n, n).
+
+        Padded keys have probability 0. That must not widen a range, and it must stay 0: the lowest level of a min-max
+        range is the smallest probability of a real key.
+        """
         real = self.padding.mask if self.scheme.masked else None
         if real is None:
             return self._quantize(p, None)
         keys = real[:, None, None, :]
-        if self.scheme.granularity == TOKEN:
-            return self._quantize(p, keys)
-        return self._quantize(p, keys & real[:, None, :, None])
+        mask = keys if self.scheme.granularity == TOKEN else keys & real[:, None, :, None]
+        return self._quantize(p, mask).masked_fill(~keys, 0.0)
 
     def values(self, v: Tensor) -> Tensor:
         """V, (B, N_H, n, d_h)."""

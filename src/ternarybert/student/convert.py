@@ -62,7 +62,7 @@ def make_student(model: PreTrainedModel, recipe: Recipe) -> PreTrainedModel:
     expose_scores(model)
     encoder = model.base_model
     padding = Padding()
-    encoder.register_forward_pre_hook(_see_mask(padding), with_kwargs=True)
+    encoder.register_forward_pre_hook(padding, with_kwargs=True)
 
     def quantizer() -> ActivationQuantizer | None:
         return None if recipe.bits.a == 32 else ActivationQuantizer(recipe.activation, recipe.bits.a, padding)
@@ -105,12 +105,3 @@ def _swap_embedding(encoder: Any, family: Family, recipe: Recipe) -> None:
     table = encoder.get_submodule(family.word_embedding)
     swapped = TernaryEmbedding.from_embedding(table, recipe.embedding, recipe.bits.e)
     encoder.set_submodule(family.word_embedding, swapped)
-
-
-def _see_mask(padding: Padding) -> Any:
-    """A hook that tells the layers which tokens are real; linear layers are not handed the mask by themselves."""
-
-    def hook(_: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        padding.see(kwargs.get("attention_mask", args[1] if len(args) > 1 else None))
-
-    return hook

@@ -1,0 +1,159 @@
+"""The whole job on a tiny model: what it writes, what it refuses, and that processes and restarts do not show."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from safetensors.numpy import load_file
+from transformers import AutoModelForSequenceClassification, TrainerCallback
+from transformers.trainer_utils import get_last_checkpoint
+
+from ternarybert import packed
+from ternarybert.distill.features import predict_logits, tokenize
+from ternarybert.distill.finetune import finetune
+from ternarybert.distill.run import Settings
+from ternarybert.distill.ternarize import ternarize
+from ternarybert.errors import DataError, OutputError, UnsupportedModelError
+from ternarybert.recipe import PRESETS, Recipe
+from ternarybert.student import make_student, quantized_layers
+from ternarybert.tasks import Task, TaskData
+from tests import tiny
+from tests.distill.conftest import rows
+
+ROOT = Path(__file__).parent.parent.parent
+RECIPE = PRESETS["default"].override({"schedule.learning_rate": "1e-3"})
+QUICK = Settings(device="cpu", evaluations=2)
+
+
+class StopAt(TrainerCallback):
+    """Pulls the plug after some steps."""
+
+    def __init__(self, step: int) -> None:
+        self.step = step
+
+    def on_step_end(self, args, state, control, **_):
+        if state.global_step == self.step:
+            raise KeyboardInterrupt
+
+
+def test_a_teacher_is_made_and_ternarized(data, tmp_path):
+    start = tiny.save(tmp_path / "start")
+    settings = {"schedule.learning_rate": "1e-3", "schedule.epochs": "12"}
+    report = finetune(start, data, tmp_path / "teacher", Recipe().override(settings), QUICK)
+    assert report["best"]["scores"]["accuracy"] == 100.0
+    teacher = AutoModelForSequenceClassification.from_pretrained(tmp_path / "teacher")
+    assert teacher.config.id2label == {0: "neg", 1: "pos"}
+
+    metrics = ternarize(str(tmp_path / "teacher"), data, tmp_path / "out", RECIPE.override(settings), QUICK)
+    assert metrics["teacher"]["dev"]["accuracy"] == 100.0
+    assert metrics["student"]["best"]["scores"]["accuracy"] >= 90.0
+    assert {"accuracy", "agreement"} <= set(metrics["student"]["final"]["scores"])
+    assert metrics["examples_per_second"] > 0
+    assert metrics["seed"] == 42
+    written = {path.name for path in (tmp_path / "out").iterdir()}
+    assert {"config.json", "model.safetensors", "recipe.yaml", "metrics.json", "README.md", "tokenizer.json"} <= written
+    assert json.loads((tmp_path / "out" / "metrics.json").read_text()) == json.loads(json.dumps(metrics))
+    assert Recipe.load(tmp_path / "out" / "recipe.yaml") == RECIPE.override(settings)
+    assert not (tmp_path / "out.work").exists()
+
+
+def test_what_is_written_is_what_was_evaluated(data, teacher, tmp_path):
+    """The packed values, put into a student as they are, give the agreement that was reported."""
+    metrics = ternarize(teacher, data, tmp_path / "out", RECIPE, QUICK)
+    model = packed.read(tmp_path / "out")
+    student = make_student(AutoModelForSequenceClassification.from_pretrained(teacher), RECIPE)
+    layers = {f"{name}.weight": layer for name, layer in quantized_layers(student)}
+    with torch.no_grad():
+        for name, parameter in student.named_parameters():
+            value = model.tensors[name]
+            if name in layers:
+                layers[name].start_from(torch.from_numpy(value.dequantize()))
+            else:
+                parameter.copy_(torch.from_numpy(np.array(value)))
+    tokenizer = tiny.tokenizer()
+    features = tokenize(data, tokenizer)
+    original = AutoModelForSequenceClassification.from_pretrained(teacher)
+    ours, theirs = (predict_logits(m, features.evals["dev"], tokenizer).argmax(1) for m in (student, original))
+    assert metrics["student"]["best"]["scores"]["agreement"] == pytest.approx(100 * (ours == theirs).mean())
+
+
+@pytest.mark.parametrize("method", ["twn", "lat"])
+def test_interrupted_and_resumed_equals_uninterrupted(data, teacher, tmp_path, method):
+    recipe = RECIPE.override({"weight.method": method, "embedding.method": method})
+    whole = ternarize(teacher, data, tmp_path / "whole", recipe, Settings(device="cpu", evaluations=4))
+    interrupted = Settings(device="cpu", evaluations=4, callbacks=(StopAt(10),))
+    with pytest.raises(KeyboardInterrupt):
+        ternarize(teacher, data, tmp_path / "part", recipe, interrupted)
+    assert not (tmp_path / "part").exists()
+    with pytest.raises(OutputError, match="--resume continues it"):
+        ternarize(teacher, data, tmp_path / "part", recipe, Settings(device="cpu"))
+    resumed = ternarize(teacher, data, tmp_path / "part", recipe, Settings(device="cpu", evaluations=4, resume=True))
+    bytes_of = [(tmp_path / name / "model.safetensors").read_bytes() for name in ("whole", "part")]
+    assert bytes_of[0] == bytes_of[1]
+    assert whole["evaluations"] == resumed["evaluations"]
+
+
+def test_two_processes_equal_one_with_twice_the_batch(teacher, tmp_path):
+    worker = str(ROOT / "tests" / "distill" / "worker.py")
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)}
+    two = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", worker]
+    for command, name, batch in (([sys.executable, worker], "one", "8"), (two, "two", "4")):
+        whole = [*command, teacher, str(tmp_path / name), batch]
+        result = subprocess.run(whole, env=environment, capture_output=True, text=True, check=False)
+        assert result.returncode == 0, result.stderr
+    checkpoints = [Path(get_last_checkpoint(str(tmp_path / f"{name}.work"))) for name in ("one", "two")]
+    one, other = (load_file(checkpoint / "model.safetensors") for checkpoint in checkpoints)
+    for name in one:
+        assert np.abs(one[name] - other[name]).max() < 1e-5, name
+    agree = [packed.read(tmp_path / n).metrics["student"]["final"]["scores"]["agreement"] for n in ("one", "two")]
+    assert agree[0] == agree[1]
+
+
+def test_unlabelled_text_is_enough(data, teacher, tmp_path):
+    task = Task("texts", ("text",), None, None, ("agreement",), max_length=32, batch_size=8, epochs=1)
+    bare = TaskData(task, data.train.remove_columns("label"), {"dev": data.evals["dev"].remove_columns("label")})
+    metrics = ternarize(teacher, bare, tmp_path / "out", RECIPE, QUICK)
+    assert metrics["metric"] == "agreement"
+    assert metrics["teacher"] == {"dev": {}}
+
+
+def test_regression(tmp_path, data):
+    task = Task("stars", ("text",), "label", None, ("spearman",), regression=True, batch_size=8, epochs=1)
+    scored = rows(32).map(lambda row: {"score": float(row["label"]) + 0.5}).remove_columns("label")
+    scored = scored.rename_column("score", "label")
+    teacher = tiny.save(tmp_path / "teacher", num_labels=1)
+    metrics = ternarize(teacher, TaskData(task, scored, {"dev": scored}), tmp_path / "out", RECIPE, QUICK)
+    assert {"spearman", "agreement"} <= set(metrics["student"]["best"]["scores"])
+
+
+def test_nothing_existing_is_lost(data, teacher, tmp_path):
+    out = tmp_path / "out"
+    out.mkdir()
+    (out / "thesis.txt").write_text("years of work")
+    with pytest.raises(OutputError, match="exists already"):
+        ternarize(teacher, data, out, RECIPE, QUICK)
+    with pytest.raises(OutputError, match="not a model of ours"):
+        ternarize(teacher, data, out, RECIPE, Settings(device="cpu", force=True))
+    assert (out / "thesis.txt").read_text() == "years of work"
+
+
+def test_models_and_data_that_do_not_fit(data, teacher, tmp_path):
+    headless = tmp_path / "headless"
+    tiny.bert().bert.save_pretrained(headless)
+    with pytest.raises(UnsupportedModelError, match="no classification head"):
+        ternarize(str(headless), data, tmp_path / "a", RECIPE, QUICK)
+    three = tiny.save(tmp_path / "three", num_labels=3)
+    with pytest.raises(DataError, match="3 outputs, but the data have 2"):
+        ternarize(three, data, tmp_path / "b", RECIPE, QUICK)
+    deep = tiny.save(tmp_path / "deep", num_hidden_layers=4)
+    with pytest.raises(UnsupportedModelError, match="layer_map=uniform"):
+        ternarize(deep, data, tmp_path / "c", RECIPE, QUICK, student=teacher)
+    with pytest.raises(DataError, match="no training rows"):
+        ternarize(teacher, TaskData(data.task, None, data.evals), tmp_path / "d", RECIPE, QUICK)
+    shallow = RECIPE.override({"distill.layer_map": "uniform"})
+    assert ternarize(deep, data, tmp_path / "e", shallow, QUICK, student=teacher)["steps"] == 16

@@ -1,0 +1,38 @@
+"""One process of a data-parallel run; prints nothing, leaves its latent weights in the output folder.
+
+python tests/distill/worker.py TEACHER OUT BATCH
+"""
+
+import dataclasses
+import sys
+from pathlib import Path
+
+import torch
+from transformers.trainer_utils import get_last_checkpoint
+
+from ternarybert.distill.run import Settings
+from ternarybert.distill.ternarize import ternarize
+from ternarybert.recipe import PRESETS
+from ternarybert.tasks import Task, TaskData
+from tests.distill.conftest import rows
+
+
+def main(teacher: str, output: str, batch: str) -> None:
+    torch.set_num_threads(1)
+    task = Task("made", ("text",), "label", ("neg", "pos"), ("accuracy",), max_length=32, epochs=2)
+    data = TaskData(task, rows(64), {"dev": rows(20, start=100)})
+    recipe = PRESETS["default"].override(
+        {
+            "schedule.batch_size": batch,
+            "schedule.learning_rate": "1e-3",
+            "schedule.dropout": "0",
+            "schedule.warmup": "0",
+        }
+    )
+    recipe = dataclasses.replace(recipe, weight=dataclasses.replace(recipe.weight, method="lat"))
+    ternarize(teacher, data, output, recipe, Settings(device="cpu", evaluations=2, keep_checkpoints=True))
+    assert get_last_checkpoint(str(Path(f"{output}.work")))
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,133 @@
+"""When weights are quantized, what gradients they get, and that export sees what forward used."""
+
+import copy
+
+import pytest
+import torch
+
+from ternarybert.quantize import ternarize_lat, ternarize_twn
+from ternarybert.recipe import LAYER, PRESETS, ROW, TOKEN, ActivationScheme, WeightScheme
+from ternarybert.student import TernaryEmbedding, TernaryLinear, make_student, quantized_layers
+from ternarybert.student import layers as module
+from ternarybert.student.activations import Padding, fake_quantize
+from tests import tiny
+
+
+@pytest.fixture
+def count(monkeypatch):
+    calls = []
+    original = module.quantize_weight
+    monkeypatch.setattr(module, "quantize_weight", lambda *a: calls.append(a[0].shape) or original(*a))
+    return calls
+
+
+def test_once_per_step_and_once_per_evaluation(count):
+    student = make_student(tiny.bert(), PRESETS["paper"].override({"embedding.granularity": "layer"}))
+    layers = len(list(quantized_layers(student)))
+    optimizer = torch.optim.SGD(student.parameters(), lr=0.1)
+    for seed in range(3):  # three micro-batches
+        student(**tiny.batch(seed)).logits.sum().backward()
+    assert len(count) == layers
+    optimizer.step()
+    with torch.no_grad():
+        for seed in range(3):
+            student(**tiny.batch(seed))
+    assert len(count) == 2 * layers
+
+
+@pytest.mark.parametrize("settings", [{}, {"fused": True}, {"foreach": True}])
+def test_no_optimizer_leaves_stale_weights(settings):
+    linear = TernaryLinear.from_linear(torch.nn.Linear(6, 4), WeightScheme(), 2, None)
+    optimizer = torch.optim.AdamW(linear.parameters(), lr=0.1, **settings)
+    for _ in range(2):
+        linear(torch.randn(5, 6)).sum().backward()
+        optimizer.step()
+        assert torch.equal(linear.w_hat(), ternarize_twn(linear.weight.detach()).dequantize())
+
+
+def test_row_wise_embedding_touches_only_the_batchs_rows(count):
+    embedding = TernaryEmbedding.from_embedding(torch.nn.Embedding(1000, 8), WeightScheme(granularity=ROW), 2)
+    ids = torch.tensor([[3, 5, 3], [7, 999, 0]])
+    rows = embedding(ids)
+    assert count == [torch.Size([6, 8])]
+    assert torch.equal(rows, ternarize_twn(embedding.weight.detach(), ROW).dequantize()[ids])
+    assert torch.equal(rows, embedding.quantized().dequantize()[ids])
+    rows.sum().backward()
+    touched = embedding.weight.grad.abs().sum(1).nonzero().flatten().tolist()
+    assert touched == [0, 3, 5, 7, 999]
+    assert embedding.weight.grad[3, 0] == 2  # twice in the batch
+
+
+def test_gradient_goes_straight_through():
+    linear = TernaryLinear.from_linear(torch.nn.Linear(6, 4), WeightScheme(), 2, None)
+    x = torch.randn(5, 6)
+    linear(x).sum().backward()
+    torch.testing.assert_close(linear.weight.grad, x.sum(0).expand(4, -1), rtol=1e-5, atol=1e-5)
+    clipped = TernaryLinear.from_linear(torch.nn.Linear(6, 4), WeightScheme(clip=0.2), 2, None)
+    clipped(x).sum().backward()
+    assert ((clipped.weight.grad == 0) == (clipped.weight.abs() >= 0.2)).all()
+
+
+def test_second_moments_are_read_when_the_weight_changes():
+    linear = TernaryLinear.from_linear(torch.nn.Linear(40, 4), WeightScheme("lat"), 2, None)
+    assert torch.equal(linear.w_hat(), ternarize_lat(linear.weight.detach(), torch.zeros(4, 40)).dequantize())
+    v = torch.rand(4, 40) ** 8
+    linear.second_moment = lambda: v
+    with torch.no_grad():
+        linear.weight.add_(0.01)
+    expected = ternarize_lat(linear.weight.detach(), v)
+    assert torch.equal(linear.w_hat(), expected.dequantize())
+    assert torch.equal(linear.quantized().codes, expected.codes)
+
+
+def test_packed_values_are_used_as_they_are_until_training_goes_on():
+    linear = TernaryLinear.from_linear(torch.nn.Linear(6, 4), WeightScheme("lat", LAYER), 2, None)
+    w_hat = torch.tensor([[-0.3, 0.0, 0.3, 0.3, 0.0, 0.3]] * 4)
+    linear.start_from(w_hat)
+    assert torch.equal(linear.w_hat(), w_hat)
+    assert torch.equal(linear.weight, w_hat)
+    with torch.no_grad():
+        linear.weight.add_(1.0)
+    assert not torch.equal(linear.w_hat(), w_hat)
+
+
+def test_query_key_and_value_quantize_their_input_once(monkeypatch):
+    calls = []
+    from ternarybert.student import activations
+
+    original = activations.fake_quantize
+    monkeypatch.setattr(activations, "fake_quantize", lambda *a: calls.append(1) or original(*a))
+    student = make_student(tiny.bert(num_hidden_layers=1), PRESETS["default"])
+    student(**tiny.batch())
+    # x for q, k, v; Q; K; V; P; context; FFN in; FFN middle; pooler
+    assert len(calls) == 9
+
+
+def test_fake_quantization_is_quantization():
+    from ternarybert.quantize import quantize_minmax, quantize_symmetric
+
+    x = torch.randn(3, 5, 8)
+    mask = torch.rand(3, 5, 1) > 0.3
+    for scheme, quantize in (("minmax", quantize_minmax), ("symmetric", quantize_symmetric)):
+        for clip in (None, 0.7):
+            for granularity in (TOKEN, PRESETS["paper"].activation.granularity):
+                ours = fake_quantize(x, ActivationScheme(scheme, granularity, clip=clip), 8, granularity, mask)
+                assert torch.equal(ours, quantize(x, 8, granularity, mask=mask, clip=clip).dequantize())
+
+
+def test_a_student_can_be_copied_after_a_forward_pass():
+    student = make_student(tiny.bert(), PRESETS["default"])
+    student(**tiny.batch())
+    twin = copy.deepcopy(student)
+    with torch.no_grad():
+        assert torch.equal(twin(**tiny.batch(1)).logits, student(**tiny.batch(1)).logits)
+
+
+def test_padding_is_forgotten_when_there_is_none():
+    padding = Padding()
+    padding.see(torch.tensor([[1, 0]]))
+    assert padding.mask is not None
+    padding.see(torch.ones(1, 2))
+    assert padding.mask is None
+    padding.see(None)
+    assert padding.mask is None
