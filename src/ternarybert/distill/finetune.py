@@ -21,10 +21,11 @@ from ternarybert.distill.run import (
 )
 from ternarybert.distill.trainer import BertTrainer
 from ternarybert.errors import DataError
-from ternarybert.recipe import Recipe
+from ternarybert.recipe import Recipe, Schedule
 from ternarybert.tasks import TaskData
 
 TEACHER_MARKER = "finetune.json"
+SCHEDULE = Schedule(learning_rate=1e-4, warmup=0.1, gradient_clip="global")  # suits small BERTs; base likes 3e-5
 
 
 class FinetuneTrainer(Evaluating, BertTrainer):
@@ -42,7 +43,7 @@ def finetune(
 
     Of the recipe only the schedule counts.
     """
-    recipe, settings, output = recipe or Recipe(), settings or Settings(), Path(output)
+    recipe, settings, output = recipe or Recipe(schedule=SCHEDULE), settings or Settings(), Path(output)
     task = data.task
     if data.train is None or "label" not in data.train.column_names or not task.num_labels:
         raise DataError(f"fine-tuning on '{task.name}' needs training rows with labels")

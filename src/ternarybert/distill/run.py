@@ -105,6 +105,8 @@ def training_arguments(work: Path, recipe: Recipe, task: Task, rows: int, settin
         output_dir=str(work),
         per_device_train_batch_size=batch // settings.accumulation,
         gradient_accumulation_steps=settings.accumulation,
+        learning_rate=schedule.learning_rate,
+        weight_decay=schedule.weight_decay,
         num_train_epochs=epochs,
         max_steps=settings.max_steps,
         max_grad_norm=1.0 if schedule.gradient_clip == "global" else 0.0,

