@@ -34,7 +34,8 @@ class Quantized:
 
 def dequantize(codes: Tensor, scale: Tensor, offset: Tensor | None) -> Tensor:
     """`scale * codes + offset`, from codes that are floats already."""
-    return codes * scale if offset is None else torch.addcmul(offset, codes, scale)
+    x_hat = codes * scale
+    return x_hat if offset is None else x_hat.add_(offset)
 
 
 def as_units(x: Tensor, granularity: Granularity) -> Tensor:
