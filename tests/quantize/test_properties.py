@@ -217,6 +217,26 @@ def test_bfloat16_is_computed_in_float32():
         assert ours.dequantize().dtype is torch.bfloat16
 
 
+def test_no_gradient_flows_through_codes_and_scales():
+    w = torch.randn(4, 6, requires_grad=True)
+    for quantize in [*WEIGHT_QUANTIZERS.values(), lambda x, _: quantize_minmax(x)]:
+        assert not quantize(w, ROW).dequantize().requires_grad
+
+
+def test_half_precision_and_views():
+    w = (torch.randn(8, 16) * 0.04).half()
+    for quantize in WEIGHT_QUANTIZERS.values():
+        assert quantize(w, ROW).dequantize().dtype is torch.float16
+        view = torch.randn(16, 8).T
+        assert torch.equal(quantize(view, ROW).codes, quantize(view.contiguous(), ROW).codes)
+
+
+def test_values_too_large_to_add_up_are_refused_not_zeroed():
+    w = torch.randn(4, 6) * 3e37
+    with pytest.raises(NonFiniteError, match="too large"):
+        quantize_laq(w, torch.ones_like(w), 3)
+
+
 def test_blocks_do_not_show(monkeypatch):
     w = torch.randn(50, 8)
     whole = ternarize_twn(w, ROW)

@@ -39,11 +39,13 @@ def dequantize(codes: Tensor, scale: Tensor, offset: Tensor | None) -> Tensor:
 
 
 def as_units(x: Tensor, granularity: Granularity) -> Tensor:
-    """`x` as a matrix (units, elements of a unit), in float32, or in float64 when it comes so."""
+    """`x` as a matrix (units, elements of a unit), in float32, or in float64 when it comes so.
+
+    Detached: no gradient flows through codes and scales; `straight_through` says where it goes instead.
+    """
     if x.numel() == 0 or x.ndim == 0:
         raise QuantizationError(f"nothing to quantize in a tensor of shape {tuple(x.shape)}")
-    if x.dtype is not torch.float64:
-        x = x.float()
+    x = x.detach() if x.dtype is torch.float64 else x.detach().float()
     return x.reshape(_count(x, granularity), -1)
 
 

@@ -124,6 +124,7 @@ def alternate(
     moving = torch.ones_like(alpha, dtype=torch.bool)
     for _ in range(MAX_ITERATIONS):
         new = torch.where(moving, scale(nearest(alpha), d, dw), alpha)
+        require_finite(new, "weights")
         moving = (new - alpha).abs() > TOLERANCE * alpha
         alpha = new
         if not bool(moving.any()):
