@@ -1,6 +1,11 @@
 import sys
 
 import pytest
+from hypothesis import settings
+
+# The same examples every time, and no time limit: a busy machine is not a bug.
+settings.register_profile("project", deadline=None, derandomize=True)
+settings.load_profile("project")
 
 
 @pytest.fixture(autouse=True)

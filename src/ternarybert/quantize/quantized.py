@@ -45,6 +45,8 @@ def as_units(x: Tensor, granularity: Granularity) -> Tensor:
     """
     if x.numel() == 0 or x.ndim == 0:
         raise QuantizationError(f"nothing to quantize in a tensor of shape {tuple(x.shape)}")
+    if not x.is_floating_point():
+        raise QuantizationError(f"only floating-point tensors are quantized, got {x.dtype}")
     x = x.detach() if x.dtype is torch.float64 else x.detach().float()
     return x.reshape(_count(x, granularity), -1)
 
@@ -59,9 +61,10 @@ def _count(x: Tensor, granularity: Granularity) -> int:
             return rows
         case "sample":
             return x.shape[0]
-    if rows % granularity.rows:
-        raise QuantizationError(f"{rows} rows do not divide into groups of {granularity.rows}")
-    return rows // granularity.rows
+        case _:  # group
+            if rows % granularity.rows:
+                raise QuantizationError(f"{rows} rows do not divide into groups of {granularity.rows}")
+            return rows // granularity.rows
 
 
 def per_unit(values: Tensor, x: Tensor, granularity: Granularity) -> Tensor:
