@@ -48,6 +48,11 @@ def classifier_config(model: str) -> Any:
     return config
 
 
+def label_names(model: str) -> list[str]:
+    """The names of a classifier's labels, in the order of its ids; the single name of a regressor says nothing."""
+    return [str(name) for _, name in sorted(classifier_config(model).id2label.items())]
+
+
 def load_classifier(model: str) -> PreTrainedModel:
     """A full-precision model with a sequence-classification head."""
     refuse_packed(model)

@@ -100,7 +100,7 @@ def training_arguments(work: Path, recipe: Recipe, task: Task, rows: int, settin
         save_steps=every,
         save_total_limit=1,
         seed=settings.seed,
-        use_cpu=(settings.device == "cpu"),
+        use_cpu=settings.device == "cpu" or not torch.accelerator.is_available(),
         bf16=settings.bf16,
         report_to=settings.report_to,
         disable_tqdm=True,
@@ -147,6 +147,7 @@ class Evaluating:
                 self.save_best(model)
             write_json(self.work / "history.json", self.history.__dict__)
         logs = {f"eval_{name}": value for name, value in scores.items()}
+        logs["eval_best"] = self.history.best["scores"][self.history.metric]
         trainer.log(logs)
         trainer.control = trainer.callback_handler.on_evaluate(trainer.args, trainer.state, trainer.control, logs)
         return logs
