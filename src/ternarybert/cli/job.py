@@ -9,6 +9,7 @@ import errno
 import os
 import shlex
 import sys
+import time
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -17,12 +18,13 @@ from pathlib import Path
 import typer
 from rich.console import Console
 
-from ternarybert.errors import DivergedError, MissingExtraError, OutputError, TernaryBertError
+from ternarybert.errors import MissingExtraError, OutputError, TernaryBertError
 
 _WIDTH = 120  # of tables that go into a file or a pipe
 _INTERRUPTED = 130  # what a shell calls a command that Ctrl-C ended
+_LET_THE_FIRST_SPEAK = 5  # seconds
 _NO_MEMORY = ("out of memory", "can't allocate memory", "not enough memory")
-_NO_SPACE = ("no space left", "storagefull", "pytorchstreamwriter failed")
+_NO_SPACE = ("no space left", "storagefull", "pytorchstreamwriter failed", "unexpected pos")  # the last two: torch.save
 
 
 def is_first_process() -> bool:
@@ -47,11 +49,12 @@ def job(work: Path | None = None) -> Iterator[None]:
         if is_first_process():
             typer.echo(f"\nternarybert: {_how_to_go_on(work)}", err=True)
         raise typer.Exit(_INTERRUPTED) from None
-    except TernaryBertError as error:
-        # All processes see a user's mistake, but a loss may be NaN in one of them alone.
-        if is_first_process() or isinstance(error, DivergedError):
-            raise
-        raise typer.Exit(2) from None
+    except TernaryBertError:
+        if not is_first_process():
+            # A user's mistake is seen by all processes, and the end of the first one ends the others. What is still
+            # here afterwards, such as a loss that is NaN in this process only, has to be said here.
+            time.sleep(_LET_THE_FIRST_SPEAK)
+        raise
     except ModuleNotFoundError as error:
         raise MissingExtraError(f"{error.name} is missing: pip install 'ternarybert[train]'") from error
     except Exception as error:
@@ -64,6 +67,7 @@ def job(work: Path | None = None) -> Iterator[None]:
 @contextmanager
 def quiet() -> Iterator[None]:
     """Hush what libraries say on their own while they load, train and save; errors still arrive."""
+    os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")  # read when torch is imported
     import datasets
     import transformers
     from huggingface_hub.utils import logging as hub_logging

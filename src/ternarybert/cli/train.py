@@ -96,7 +96,9 @@ def ternarize(
             rows = load_data(data, train, _label_names(teacher))
             metrics = _ternarize(teacher, rows, output, chosen, how, out, student)
         if is_first_process():
-            _show_ternarized(metrics, output, make_console(errors=out.as_json), data_arguments(data))
+            _show_ternarized(
+                metrics, output, make_console(errors=out.as_json), [*data_arguments(data), "--teacher", teacher]
+            )
             _print_json(metrics | {"output": str(output)}, wanted=out.as_json)
 
 
