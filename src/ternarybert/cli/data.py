@@ -94,12 +94,12 @@ def load_data(
 
 def _check(options: DataOptions, train: Path | None) -> None:
     files = [path for path in (train, options.evaluation) if path is not None]
-    if options.task is None and not files:
-        raise DataError("no data: name your own file, or a GLUE task with --task and --data (see --help)")
     if options.task is not None and files:
         raise DataError(f"--task {options.task} and {files[0]} cannot go together; give one or the other")
     if options.task is None and options.data is not None:
-        raise DataError("--data is the folder of a GLUE task and needs --task")
+        raise DataError("--data is the folder of a GLUE task and needs --task; name your own files one by one")
+    if options.task is None and not files:
+        raise DataError("no data: name your own file, or a GLUE task with --task and --data (see --help)")
 
 
 def data_name(options: DataOptions, train: Path | None) -> str:
