@@ -111,6 +111,10 @@ def test_models_that_are_not_there(fails, files, teacher):
         assert "no folder './my-techer' (did you mean 'my-teacher'?)" in fails(command[0], "./my-techer", *data)
 
 
+def test_the_hub_is_not_asked_in_silence(run, files):
+    assert "there is no folder 'org/name' here; asking the hub" in run("evaluate", "org/name", "--eval", "mail.csv").err
+
+
 def test_a_packed_model_is_not_trained_again(run, fails, files, teacher):
     data = ["--train", "mail.csv", *COLUMNS, *QUICK]
     assert run("ternarize", teacher, *data, "-o", "small").code == 0

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ternarybert.cli.data import DataOptions, describe, load_data
-from ternarybert.cli.job import job, make_console, quiet
+from ternarybert.cli.job import job, make_console, note_hub, quiet
 from ternarybert.cli.options import check_device, option, with_options
 from ternarybert.cli.tables import show_confusion, show_scores
 
@@ -40,6 +40,7 @@ def evaluate(
 ) -> None:
     """Score a model on labelled rows, or without labels against its teacher."""
     with job():
+        note_hub(model)
         with quiet():
             report = _evaluate(model, data, teacher, batch_size, device, threads)
         _show(report, make_console(errors=as_json))

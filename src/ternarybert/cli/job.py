@@ -40,6 +40,12 @@ def make_console(*, errors: bool) -> Console:
     return console
 
 
+def note_hub(model: str) -> None:
+    """Say that the hub is asked: out of its reach, a mistyped folder would be half a minute of silence."""
+    if not Path(model).is_dir():
+        make_console(errors=True).print(f"there is no folder '{model}' here; asking the hub")
+
+
 @contextmanager
 def job(work: Path | None = None) -> Iterator[None]:
     """Around the work of a command; `work` is the folder that a stopped run can be resumed from."""

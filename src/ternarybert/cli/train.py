@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ternarybert.cli.data import DataOptions, TrainFile, data_arguments, data_name, describe, load_data
-from ternarybert.cli.job import is_first_process, job, make_console, quiet
+from ternarybert.cli.job import is_first_process, job, make_console, note_hub, quiet
 from ternarybert.cli.options import OutputOptions, TrainOptions, option, settings, with_options
 from ternarybert.cli.tables import show_confusion, show_scores, size_line
 from ternarybert.distill.work import work_folder
@@ -52,6 +52,7 @@ def finetune(
     """
     output = out.output or Path(f"{_local(model)}-{data_name(data, train)}")
     with job(work_folder(output)):
+        note_hub(model)
         with quiet():
             rows = load_data(data, train, regression=True if regression else None)
             report = _finetune(model, rows, output, how, out)
@@ -92,6 +93,7 @@ def ternarize(
     output = out.output or Path(f"{_local(teacher)}-ternary")
     with job(work_folder(output)):
         chosen = make_recipe(recipe, bits, changes or [], how)
+        note_hub(teacher)
         with quiet():
             rows = load_data(data, train, _label_names(teacher))
             metrics = _ternarize(teacher, rows, output, chosen, how, out, student)
