@@ -11,6 +11,7 @@ from typing import Annotated
 
 import typer
 
+from ternarybert.cli import evaluate, train
 from ternarybert.errors import TernaryBertError
 
 app = typer.Typer(
@@ -40,10 +41,15 @@ def _options(
     pass
 
 
+app.command(epilog=train.FINETUNE_EXAMPLE)(train.finetune)
+app.command(epilog=train.TERNARIZE_EXAMPLE)(train.ternarize)
+app.command(epilog=evaluate.EVALUATE_EXAMPLE)(evaluate.evaluate)
+
+
 def main() -> None:
     """Entry point of the `ternarybert` command."""
     try:
-        app()
+        app(prog_name="ternarybert")
     except TernaryBertError as error:
         typer.echo(f"ternarybert: {error}", err=True)
         sys.exit(2)

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch.optim import Optimizer
-from transformers import PreTrainedModel, Trainer
+from transformers import PreTrainedModel, Trainer, TrainerCallback
 
 from ternarybert.distill.features import LENGTH
 from ternarybert.distill.losses import (
@@ -32,6 +32,17 @@ from ternarybert.recipe import TERMS, Recipe
 from ternarybert.student import QuantizedWeight, quantized_layers
 
 LOSS_BASED = ("lat", "laq")  # methods that read the optimizer's second moments
+
+
+class TellEpoch(TrainerCallback):  # type: ignore[misc]
+    """Tells the sampler its epoch. Accelerate's data loader fails to when a run of several processes is resumed."""
+
+    def __init__(self, sampler: SimilarLengths) -> None:
+        self.sampler = sampler
+
+    def on_epoch_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        """A resumed run begins in the middle of one."""
+        self.sampler.set_epoch(int(state.epoch or 0))
 
 
 class BertTrainer(Trainer):  # type: ignore[misc]
@@ -63,11 +74,13 @@ class BertTrainer(Trainer):  # type: ignore[misc]
 
     def _get_train_sampler(self, train_dataset: Any = None) -> Any:
         """Similar lengths together, cut by the whole step's batch: the same rows whatever it is divided into."""
-        if self.args.train_sampling_strategy != "group_by_length":
-            return super()._get_train_sampler(train_dataset)
-        step = self.args.train_batch_size * self.args.gradient_accumulation_steps * self.args.world_size
         rows = self.train_dataset if train_dataset is None else train_dataset
-        return SimilarLengths(rows[LENGTH], step, self.args.seed)
+        grouped = self.args.train_sampling_strategy == "group_by_length"
+        lengths = list(rows[LENGTH]) if grouped else [0] * len(rows)  # where all are alike the order is just random
+        step = self.args.train_batch_size * self.args.gradient_accumulation_steps * self.args.world_size
+        sampler = SimilarLengths(lengths, step, self.args.seed)
+        self.add_callback(TellEpoch(sampler))
+        return sampler
 
     def compute_loss(
         self, model: Any, inputs: dict[str, Tensor], return_outputs: bool = False, num_items_in_batch: Any = None
