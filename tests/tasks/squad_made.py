@@ -16,11 +16,11 @@ SYLLABLES = ("ba", "ce", "di", "fo", "gu", "ha", "je", "ki", "lo", "mu", "quin",
 
 @cache
 def dev_questions():
-    """The 10,570 questions, or a thousand made ones."""
+    """The 10,570 questions, or five hundred made ones."""
     repository = Path(__file__).parents[2]
     real = Path(os.environ.get("SQUAD_DIR", repository.parent / "shared" / "data" / "squad"))
     files = sorted(real.glob("dev-v1.1.json*"))
-    return read_questions(files[0]) if files else made_questions(1000)
+    return read_questions(files[0]) if files else made_questions(500, words=(30, 400))
 
 
 def made_questions(count, seed=0, words=(30, 900), unanswerable=0.0, answer_words=8):
@@ -62,8 +62,8 @@ def wordpiece(texts, size=8000):
     return tokenizer
 
 
-def bytelevel(texts, size=400):
-    """A small RoBERTa tokenizer: bytes, blanks inside the tokens, two separators."""
+def bytelevel(texts, size=260):
+    """A tiny RoBERTa tokenizer: hardly more than bytes, blanks inside the tokens, two separators."""
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=True)
     tokenizer.decoder = decoders.ByteLevel()
@@ -72,7 +72,7 @@ def bytelevel(texts, size=400):
         vocab_size=size, special_tokens=["<s>", "</s>"], initial_alphabet=alphabet, show_progress=False
     )
     tokenizer.train_from_iterator(texts, trainer)
-    tokenizer.post_processor = processors.RobertaProcessing(sep=("</s>", 1), cls=("<s>", 0), trim_offsets=False)
+    tokenizer.post_processor = processors.RobertaProcessing(("</s>", 1), ("<s>", 0), trim_offsets=False)
     return tokenizer
 
 
