@@ -41,7 +41,8 @@ def _word(rng):
 
 
 def _piece(rng, words, longest):
-    first = rng.randrange(len(words))
+    long = [i for i, word in enumerate(words) if len(word) > 5]  # no article: version 2.0 ignores answers like "The"
+    first = rng.choice(long or range(len(words)))
     piece = " ".join(words[first : first + rng.randint(1, longest)])
     return Answer(piece, len(" ".join([*words[:first], ""])))
 
