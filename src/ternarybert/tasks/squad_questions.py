@@ -157,8 +157,8 @@ def _locate(context: str, text: object, start: object, place: str, moved: list[s
         raise DataError(f"'answer_start' is {start!r:.40}, not a whole number")
     if start >= 0 and context.startswith(text, start):
         return Answer(text, start)
-    low = max(0, start - _SLACK)
-    near = [low + match.start() for match in re.finditer(re.escape(text), context[low : start + len(text) + _SLACK])]
+    low, high = (max(0, edge) for edge in (start - _SLACK, start + len(text) + _SLACK))
+    near = [low + match.start() for match in re.finditer(re.escape(text), context[low:high])]
     if not near:
         raise DataError(
             f"the answer '{text:.40}' is not at character {start}; count characters and not bytes, or leave "
