@@ -1,5 +1,6 @@
 """Tiny random students of every kind, and the folders they are packed into."""
 
+import copy
 import dataclasses
 
 import torch
@@ -83,8 +84,8 @@ def random_student(recipe=PAPER, head="ForSequenceClassification", family="Bert"
     """A student in evaluation; LAT and LAQ find second moments, as they do in the middle of training."""
     torch.manual_seed(seed)
     labels = 2 if head == "ForQuestionAnswering" else 3  # where an answer begins, and where it ends
-    changes = {"architectures": [f"{family}{head}"], "num_labels": labels}
-    config = type(CONFIGS[family]).from_dict(CONFIGS[family].to_dict() | changes)
+    config = copy.deepcopy(CONFIGS[family])
+    config.architectures, config.num_labels = [f"{family}{head}"], labels
     model = getattr(transformers, f"{family}{head}")(config)
     for parameter in model.parameters():  # not as small as freshly initialized: logits should differ
         torch.nn.init.normal_(parameter, std=0.3)

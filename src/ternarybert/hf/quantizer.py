@@ -16,7 +16,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from transformers import PreTrainedConfig, PreTrainedModel
+from transformers import PreTrainedModel
 from transformers.core_model_loading import ConversionOps, WeightConverter
 from transformers.quantizers import HfQuantizer
 from transformers.utils.quantization_config import QuantizationConfigMixin
@@ -66,17 +66,9 @@ class TernaryBertQuantizer(HfQuantizer):  # type: ignore[misc]
         """`save_pretrained` works."""
         return True
 
-    def update_attn_implementation(self, config: PreTrainedConfig) -> PreTrainedConfig:
-        """Compute in float32 unless the config or the user says otherwise; float16 in the file only saves space.
-
-        Of the hooks that see the config, this is the one before transformers takes the dtype of the first tensor.
-        """
-        config.dtype = getattr(config, "dtype", None) or torch.float32
-        return config
-
     def get_weight_conversions(self) -> list[WeightConverter]:
         """How packed tensors become parameters."""
-        return [WeightConverter([CODES, SCALE], "weight", [Unpack(self)])]
+        return [WeightConverter([CODES, SCALE], "weight", operations=[Unpack(self)])]
 
     def _process_model_before_weight_loading(
         self, model: PreTrainedModel, checkpoint_files: list[str] | None = None, **_: Any
@@ -94,12 +86,8 @@ class TernaryBertQuantizer(HfQuantizer):  # type: ignore[misc]
         for _name, layer in layers_from_folder(model):
             if layer.origin is not None:
                 layer.use_origin()
-        # What was converted while loading, transformers would convert back when saving; we do that ourselves.
-        model._weight_conversions = [
-            conversion
-            for conversion in getattr(model, "_weight_conversions", [])
-            if not any(isinstance(operation, Unpack) for operation in getattr(conversion, "operations", ()))
-        ]
+        # What was renamed and converted while loading, transformers would turn back when saving. We say what is saved.
+        model._weight_conversions = []
 
     def get_state_dict_and_metadata(self, model: PreTrainedModel) -> tuple[dict[str, Tensor], dict[str, str]]:
         """The packed tensors of the model as it is now; its config is brought up to date with them."""
