@@ -15,6 +15,7 @@ import hashlib
 import re
 import shutil
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
 
@@ -53,7 +54,11 @@ def write(
     place, extra = Path(folder).absolute(), extra_files or {}  # so that "." has a name and a parent
     model.check()
     _check_extra(extra)
-    tensors = {name: _halved(name, tensor) for name, tensor in model.tensors.items()} if half else model.tensors
+    tensors = model.tensors
+    if half:
+        # transformers computes in the dtype of the first tensor it finds, unless the config names one.
+        model = replace(model, config={**model.config, "dtype": model.config.get("dtype") or "float32"})
+        tensors = {name: _halved(name, tensor) for name, tensor in tensors.items()}
     try:
         _write(place, model, tensors, extra, force=force)
     except TernaryBertError:
