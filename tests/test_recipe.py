@@ -76,9 +76,8 @@ def recipes(draw):
         exact = method in ("twn", "lat") and draw(st.booleans())
         levels = draw(st.sampled_from(["linear", "log"])) if method == "laq" and bits > 2 else "linear"
         clip = draw(st.none() | st.floats(0.1, 9))
-        return WeightScheme(
-            method, draw(granularities), exact, levels, draw(st.sampled_from(["l1", "least_squares"])), clip
-        )
+        alpha = draw(st.sampled_from(["l1", "least_squares"]))
+        return WeightScheme(method, draw(granularities), exact, levels, clip, alpha)
 
     bits = Bits(*(draw(st.sampled_from(options)) for options in ([2, 3, 4, 8, 32],) * 2 + ([4, 8, 32],)))
     terms = Distill(draw(st.floats(0, 9)), draw(st.floats(0, 9)), draw(st.floats(0.1, 9)))

@@ -125,8 +125,8 @@ class WeightScheme:
     granularity: Granularity = LAYER
     exact: bool = False  # solve by sorting instead of by the 0.7 rule (TWN) or by alternation (LAT)
     levels: str = "linear"  # LAQ: equidistant levels, or powers of two ("log")
-    alpha: str = "l1"  # LAQ: the authors' scale, or the minimiser ("least_squares")
     clip: float | None = None  # cut weights at +-clip first; their gradient is then zero outside
+    alpha: str = "l1"  # LAQ: the authors' scale, or the minimiser ("least_squares")
 
     def __post_init__(self) -> None:
         one_of("method", self.method, METHOD_BITS)
@@ -276,8 +276,9 @@ class Recipe:
         for name, value in settings.items():
             set_field(data, name, value)
         changed = Recipe.from_dict(data)
-        renamed = changed == self or "name" in settings or self.name.endswith(CHANGED)
-        return changed if renamed else dataclasses.replace(changed, name=f"{self.name}{CHANGED}")
+        if changed.name in PRESETS and changed != PRESETS[changed.name]:  # a preset's name means the preset
+            return dataclasses.replace(changed, name=f"{changed.name} (changed)")
+        return changed
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values only, for YAML and JSON."""
@@ -318,7 +319,6 @@ class Recipe:
         return cls.from_yaml(text)
 
 
-CHANGED = " (changed)"  # end of the name of a preset with other settings
 _REFERENCE_CLIP = 2.5
 
 PRESETS: Mapping[str, Recipe] = {
