@@ -11,6 +11,7 @@ from typing import Annotated
 
 import typer
 
+from ternarybert.cli import inspect, pack
 from ternarybert.errors import TernaryBertError
 
 app = typer.Typer(
@@ -38,6 +39,11 @@ def _options(
     ] = False,
 ) -> None:
     pass
+
+
+app.command(epilog=inspect.INSPECT_EXAMPLE)(inspect.inspect)
+app.command(epilog=pack.PACK_EXAMPLE)(pack.pack)
+app.command(epilog=pack.UNPACK_EXAMPLE)(pack.unpack)
 
 
 def main() -> None:
