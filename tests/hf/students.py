@@ -9,7 +9,8 @@ from transformers import BertConfig, DistilBertConfig, ElectraConfig, RobertaCon
 
 import ternarybert.hf  # noqa: F401  (registers the format, for every test here)
 from ternarybert.distill.export import packed_model
-from ternarybert.packed import PackedModel, PackedTensor, write
+from ternarybert.packed import write
+from ternarybert.packed.convert import repack
 from ternarybert.recipe import LAYER, PRESETS, ROW, SAMPLE, TOKEN, Granularity, Recipe, WeightScheme
 from ternarybert.student import make_student, quantized_layers
 
@@ -97,19 +98,13 @@ def random_student(recipe=PAPER, head="ForSequenceClassification", family="Bert"
 
 
 def write_student(folder, student, recipe=PAPER, *, packing="plain", half=False):
-    write(folder, repacked(packed_model(student, recipe), packing), half=half)
+    write(folder, repack_ternary(packed_model(student, recipe), packing), half=half)
     return folder
 
 
-def repacked(model, packing):
-    """The same model, ternary codes packed otherwise."""
-    tensors = {
-        name: PackedTensor.pack(t.unpack(), t.scale, bits=2, packing=packing)
-        if isinstance(t, PackedTensor) and t.bits == 2
-        else t
-        for name, t in model.tensors.items()
-    }
-    return PackedModel(model.config, tensors, model.bits, model.recipe, model.metrics)
+def repack_ternary(model, packing):
+    """What is ternary, packed so; at other bits there is only one way."""
+    return repack(model, packing) if "2" in model.bits.split("-")[:2] else model
 
 
 def batch(seed=1):

@@ -14,7 +14,7 @@ from ternarybert.packed import PackedTensor, read, write
 from ternarybert.recipe import LAYER, METHOD_BITS, ROW, Bits, Granularity, Recipe, WeightScheme
 from ternarybert.student import quantized_layers
 
-from .students import outputs, random_student, repacked
+from .students import outputs, random_student, repack_ternary
 
 schemes = st.sampled_from([(method, bits) for method, able in METHOD_BITS.items() for bits in able])
 
@@ -45,7 +45,7 @@ def test_every_method_bits_and_granularity(recipe, packing, seed):
     student = random_student(recipe, seed=seed)
     with tempfile.TemporaryDirectory() as place:
         folder = Path(place) / "p"
-        write(folder, repacked(packed_model(student, recipe), packing))
+        write(folder, repack_ternary(packed_model(student, recipe), packing))
         tensors = read(folder).tensors
         for name, layer in quantized_layers(student):
             stored = tensors.pop(f"{name}.weight")
