@@ -11,6 +11,7 @@ from typing import Annotated
 
 import typer
 
+from ternarybert.cli import augment
 from ternarybert.errors import TernaryBertError
 
 app = typer.Typer(
@@ -38,6 +39,9 @@ def _options(
     ] = False,
 ) -> None:
     pass
+
+
+app.command(epilog=augment.EXAMPLE)(augment.augment)
 
 
 def main() -> None:
