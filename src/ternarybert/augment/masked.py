@@ -50,7 +50,7 @@ class MaskedModel:
         max_length: int = MAX_LENGTH,
     ) -> None:
         self.model, self.count, self.batch_size = model.eval(), count, batch_size
-        self._template = Template(tokenizer, name)
+        self._template = Template(tokenizer, name, getattr(model.config, "type_vocab_size", 0))
         self._encode = Encoder(tokenizer, self._template.room(min(max_length, _longest(model, tokenizer))))
         self._words = whole_words(tokenizer.get_vocab())
         self.description = f"the {count} best words of the masked-language model {name}".rstrip()

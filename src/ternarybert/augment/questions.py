@@ -68,13 +68,14 @@ class Template:
     The tokenizer shows it when it is given a pair of masks, so no family of models needs to be known by name.
     """
 
-    def __init__(self, tokenizer: Any, name: str) -> None:
+    def __init__(self, tokenizer: Any, name: str, segments: int = 2) -> None:
+        """`segments` is how many the model tells apart; one that tells none apart is not told of any."""
         self.mask, self.pad = tokenizer.mask_token_id, tokenizer.pad_token_id or 0
         if self.mask is None:
             raise UnsupportedModelError(f"the tokenizer of {name} has no mask; a masked-language model is needed")
-        pair = tokenizer(tokenizer.mask_token, tokenizer.mask_token)
-        ids = list(pair["input_ids"])
-        self._types = list(pair["token_type_ids"]) if "token_type_ids" in pair else None
+        pair = tokenizer(tokenizer.mask_token, tokenizer.mask_token, return_token_type_ids=True)
+        ids, types = list(pair["input_ids"]), list(pair["token_type_ids"])
+        self._types = types if 0 < max(types) < segments else None
         self._first = ids.index(self.mask)
         self._second = ids.index(self.mask, self._first + 1)
         self._ids = ids

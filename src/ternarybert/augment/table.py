@@ -35,7 +35,7 @@ def augment_table(
     """Write each row followed by its variants; go on where an earlier run of the same job was stopped."""
     out, settings, rows = Path(out), settings or Settings(), data.rows
     layout = choose_layout(out, data.table.path, data.layout)
-    columns = data.table.columns if layout.kind != "txt" else {name: data.table.columns[name] for name in data.texts}
+    columns = data.table.columns
     layout.check(columns, out)
     job = digest(source.fingerprint, settings.fingerprint, repr((layout, data.texts, columns)))
     with ResumableFile(out, job, force=force) as file:
