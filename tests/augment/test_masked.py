@@ -1,0 +1,285 @@
+import copy
+import random
+
+import pytest
+import torch
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors
+from transformers import (
+    AlbertConfig,
+    AlbertForMaskedLM,
+    BertConfig,
+    BertForMaskedLM,
+    DistilBertConfig,
+    DistilBertForMaskedLM,
+    ElectraConfig,
+    ElectraForMaskedLM,
+    MobileBertConfig,
+    MobileBertForMaskedLM,
+    PreTrainedTokenizerFast,
+    RobertaConfig,
+    RobertaForMaskedLM,
+)
+
+from ternarybert.augment import MaskedModel
+from ternarybert.augment.questions import Encoder, Template
+from ternarybert.augment.words import Place, find_words
+from ternarybert.errors import HubError, RecipeError, UnsupportedModelError
+from tests import tiny
+from tests.augment import language
+
+BATCHES = [1, 5, 64]
+
+
+def sentences(count=40, seed=5):
+    generator = random.Random(seed)
+    return [language.sentence(generator) for _ in range(count)]
+
+
+def places(texts):
+    return [place for text in texts for place in find_words(text, language.STOP_WORDS)]
+
+
+def untrained(tokenizer, **changes):
+    """A model with random weights, whose scores lie close together."""
+    torch.manual_seed(1)
+    settings = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 48}
+    return BertForMaskedLM(BertConfig(vocab_size=len(tokenizer), max_position_embeddings=64, **settings | changes))
+
+
+def test_candidates_are_the_words_that_fit(masked):
+    asked = places(sentences(100))
+    expected = [tuple(language.WORDS[language.marker_of(place.text)]) for place in asked]
+    assert masked.candidates(asked) == expected
+    # Fifteen pieces fit. Pieces that go on and punctuation are left out of them, not replaced.
+    assert sorted({len(words) for words in expected}) == [13, 14, 15]
+
+
+def test_the_candidates_are_far_ahead_of_the_rest(masked):
+    """The model has really learned the language; no test of it hangs on a hair."""
+    top = masked._scores(masked._encode(places(sentences(30)))).topk(16).values
+    assert (top[:, 14] - top[:, 15]).min() > 1
+
+
+def test_only_words_of_one_piece_are_its_business(masked):
+    text = "mi animala mi animalx ka qu ka Animalb"
+    found = masked.candidates(places([text]))
+    assert [words is None for words in found] == [False, True, True, False]
+    assert masked.candidates([]) == []
+
+
+@pytest.mark.parametrize("trained", [True, False])
+def test_batches_do_not_matter(model, tokenizer, trained):
+    each = model if trained else untrained(tokenizer)
+    asked = places(sentences(40))
+    source = MaskedModel(each, tokenizer)
+    alone = [source.candidates([place])[0] for place in asked]
+    for batch in BATCHES:
+        assert MaskedModel(each, tokenizer, batch_size=batch).candidates(asked) == alone
+
+
+class Noisy(MaskedModel):
+    """As on a machine whose sums depend on the batch far more than they do here."""
+
+    def _scores(self, batch):
+        scores = super()._scores(batch)
+        if len(batch) == 1:
+            return scores
+        noise = torch.Generator().manual_seed(len(batch))
+        return scores + scores.abs().amax(1, keepdim=True) * 4e-5 * (torch.rand(scores.shape, generator=noise) - 0.5)
+
+
+def test_noise_in_the_last_digits_does_not_matter(tokenizer):
+    each = untrained(tokenizer)
+    with torch.no_grad():  # pieces in pairs that score nearly alike: the border of the best fifteen always splits one
+        weight = each.get_output_embeddings().weight
+        weight[1::2] = weight[: len(weight) // 2 * 2 : 2] * (1 + 1e-6)
+    asked = places(sentences(40))
+    source = MaskedModel(each, tokenizer)
+    alone = [source.candidates([place])[0] for place in asked]
+    noisy = Noisy(each, tokenizer)
+    assert noisy.candidates(asked) == alone
+    noisy._best_alone = lambda question: noisy._scores([question] * 2)[0].topk(15).indices.sort().values.tolist()
+    assert noisy.candidates(asked) != alone  # there was something to get wrong
+
+
+def test_equal_scores_the_smaller_ids_win(tokenizer):
+    each = untrained(tokenizer)
+    torch.nn.init.zeros_(each.cls.predictions.decoder.weight)
+    words = language.WORDS["mi"][:7]  # behind five special pieces and three markers
+    for batch in BATCHES:
+        found = MaskedModel(each, tokenizer, batch_size=batch).candidates(places(sentences(3)))
+        assert {tuple(candidates) for candidates in found} == {(*language.MARKERS, *words)}
+
+
+def test_equal_questions_are_asked_once_and_lengths_stay_together(masked, monkeypatch):
+    batches = []
+    scores = MaskedModel._scores
+    monkeypatch.setattr(
+        MaskedModel, "_scores", lambda self, batch: batches.append([len(q.ids) for q in batch]) or scores(self, batch)
+    )
+    asked = places(sentences(40) * 3)
+    masked.candidates(asked)
+    asked_about = [length for batch in batches for length in batch]
+    assert len(asked_about) == len(set(asked)) < len(asked)
+    assert asked_about == sorted(asked_about, reverse=True)
+
+
+def test_progress_counts_places(masked):
+    seen = []
+    asked = places([*sentences(100), "ka qu"])
+    masked.candidates(asked, seen.append)
+    assert seen == sorted(seen)
+    assert seen[-1] == len(asked) - 1  # all but the one that is not its business
+
+
+def test_long_texts_are_read_through_a_window(masked):
+    """5,000 words and more, where the model can read 64 pieces: each word has the candidates of the marker near it."""
+    generator = random.Random(3)
+    parts = {marker: [language.sentence(generator, marker, words=8) for _ in range(250)] for marker in language.MARKERS}
+    asked = places([" ".join(sentence for part in parts.values() for sentence in part)])
+    assert len(asked) == 6000
+    for i, marker in enumerate(language.MARKERS):
+        inside = asked[2000 * i + 40 : 2000 * (i + 1) - 40 : 37]
+        assert masked.candidates(inside) == [tuple(language.WORDS[marker])] * len(inside)
+    ends = [*asked[:5], *asked[-5:]]
+    assert masked.candidates(ends) == [tuple(language.WORDS["mi"])] * 5 + [tuple(language.WORDS["zo"])] * 5
+
+
+def test_windows(tokenizer):
+    text = " ".join(language.WORDS["mi"])
+    asked = places([text])
+    ids = tokenizer(text, add_special_tokens=False)["input_ids"]
+    for i, (part, at) in enumerate(Encoder(tokenizer, 5)(asked)):
+        begin = ids.index(part[0])
+        assert list(part) == ids[begin : begin + 5]
+        assert begin + at == i
+        assert at == 2 or begin in (0, len(ids) - 5)  # in the middle, but for the ends
+    assert [at for _, at in Encoder(tokenizer, 15)(asked)] == list(range(15))
+    assert all(len(part) == 15 for part, _ in Encoder(tokenizer, 100)(asked))
+
+
+def test_a_length_may_be_asked_for(model, tokenizer):
+    assert MaskedModel(model, tokenizer)._encode.window == (64 - 3) // 2
+    assert MaskedModel(model, tokenizer, max_length=13)._encode.window == 5
+    with pytest.raises(UnsupportedModelError, match="leaves no room"):
+        MaskedModel(model, tokenizer, max_length=4)
+
+
+def test_the_model_is_given_the_masked_and_the_whole_sentence(tokenizer):
+    question, longer = Encoder(tokenizer, 30)(places(["mi toola", "mi colourb ka animala"]))[:2]
+    inputs, at = Template(tokenizer, "").inputs([question, longer])
+    shown = tokenizer("mi [MASK]", "mi toola", padding="max_length", max_length=11, return_token_type_ids=True)
+    assert inputs["input_ids"][0].tolist() == shown["input_ids"]
+    assert inputs["token_type_ids"][0].tolist() == shown["token_type_ids"]
+    assert inputs["attention_mask"][0].tolist() == shown["attention_mask"]
+    assert inputs["input_ids"][1].tolist() == tokenizer("mi [MASK] ka animala", "mi colourb ka animala")["input_ids"]
+    assert at.tolist() == [2, 2]
+
+
+SMALL = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 48}
+FAMILIES = {
+    "bert": (BertConfig, BertForMaskedLM, SMALL),
+    "roberta": (RobertaConfig, RobertaForMaskedLM, SMALL | {"max_position_embeddings": 66}),
+    "distilbert": (DistilBertConfig, DistilBertForMaskedLM, {"dim": 32, "hidden_dim": 48, "n_layers": 2, "n_heads": 4}),
+    "albert": (AlbertConfig, AlbertForMaskedLM, SMALL | {"embedding_size": 16}),
+    "electra": (ElectraConfig, ElectraForMaskedLM, SMALL | {"embedding_size": 16}),
+    # multiplies with the vocabulary by hand
+    "mobilebert": (
+        MobileBertConfig,
+        MobileBertForMaskedLM,
+        SMALL | {"embedding_size": 16, "true_hidden_size": 16, "intra_bottleneck_size": 16},
+    ),
+}
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_scores_are_those_of_the_whole_model(tokenizer, family):
+    config, kind, settings = FAMILIES[family]
+    torch.manual_seed(0)
+    each = kind(config(vocab_size=len(tokenizer), **settings)).eval()
+    source = MaskedModel(each, tokenizer)
+    questions = source._encode(places(sentences(5)))
+    inputs, at = source._template.inputs(questions)
+    with torch.inference_mode():
+        expected = each(**inputs).logits[torch.arange(len(questions)), at]
+    torch.testing.assert_close(source._scores(questions), expected)
+    assert not each.get_output_embeddings()._forward_pre_hooks  # the model is given back as it was
+
+
+def test_roberta_counts_positions_from_behind_the_padding(tokenizer):
+    config, kind, settings = FAMILIES["roberta"]
+    each = kind(config(vocab_size=len(tokenizer), **settings | {"max_position_embeddings": 32}))
+    source = MaskedModel(each, tokenizer)
+    assert source._encode.window == (32 - 2 - 3) // 2
+    long = " ".join(language.WORDS["mi"] * 3)
+    assert None not in source.candidates(places([long])[:3])
+
+
+@pytest.mark.parametrize("trim", [True, False])
+def test_byte_level_tokenizers(trim):
+    """Pieces carry the space before them; whether the offsets count it differs between models."""
+    words = [f"Ġ{chr(97 + i)}{chr(98 + i)}" for i in range(20)]
+    pieces = ["<s>", "<pad>", "</s>", "<unk>", "<mask>", *words, "Ġ", *(chr(97 + i) for i in range(26))]
+    inner = Tokenizer(models.WordLevel({piece: i for i, piece in enumerate(pieces)}, unk_token="<unk>"))
+    inner.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=True, trim_offsets=trim)
+    inner.post_processor = processors.RobertaProcessing(("</s>", 2), ("<s>", 0), trim_offsets=trim)
+    inner.decoder = decoders.ByteLevel()
+    special = {"pad": "<pad>", "cls": "<s>", "sep": "</s>", "unk": "<unk>", "mask": "<mask>"}
+    names = {f"{name}_token": token for name, token in special.items()}
+    known = PreTrainedTokenizerFast(tokenizer_object=inner, model_max_length=64, **names)
+    config, kind, settings = FAMILIES["roberta"]
+    source = MaskedModel(kind(config(vocab_size=len(pieces), **settings)), known)
+    text = "ab cd, xyz 😀 de"
+    found = source.candidates([Place(text, 0, 2), Place(text, 3, 5), Place(text, 7, 10), Place(text, 13, 15)])
+    assert [words is None for words in found] == [False, False, True, False]
+    assert all(word.isalpha() and len(word) == 2 for words in found if words for word in words)
+
+
+def test_a_folder_gives_the_same_answers(masked, masked_folder):
+    loaded = MaskedModel.load(str(masked_folder), batch_size=7)
+    assert loaded.candidates(places(sentences(10))) == masked.candidates(places(sentences(10)))
+    assert loaded.description == f"the 15 best words of the masked-language model {masked_folder.name}"
+    assert loaded.fingerprint == MaskedModel.load(str(masked_folder)).fingerprint
+
+
+def test_the_fingerprint_is_of_everything_that_could_change_an_answer(model, tokenizer):
+    same = {MaskedModel(model, tokenizer, name, batch_size=b).fingerprint for name, b in (("a", 1), ("b", 64))}
+    other = copy.deepcopy(model)
+    other.cls.predictions.bias.data[9] += 1e-3
+    different = {
+        MaskedModel(other, tokenizer).fingerprint,
+        MaskedModel(model, tokenizer, count=14).fingerprint,
+        MaskedModel(model, tokenizer, max_length=20).fingerprint,
+    }
+    assert len(same) == 1
+    assert len(same | different) == 4
+
+
+def test_a_classifier_is_refused(tmp_path):
+    """transformers would give it a head of random numbers, and the augmentation would be noise."""
+    with pytest.raises(UnsupportedModelError, match=r"no masked-language-model head \(cls.*--embeddings"):
+        MaskedModel.load(tiny.save(tmp_path))
+
+
+def test_what_cannot_be_used(tmp_path, masked_folder, model, tokenizer):
+    with pytest.raises(HubError, match="cannot load"):
+        MaskedModel.load(str(tmp_path / "missing"))
+    with pytest.raises(RecipeError, match="the device 'cuda:99' cannot be used"):
+        MaskedModel.load(str(masked_folder), device="cuda:99")
+    maskless = copy.deepcopy(tokenizer)
+    maskless.mask_token = None
+    with pytest.raises(UnsupportedModelError, match="has no mask"):
+        MaskedModel(model, maskless)
+    broken = copy.deepcopy(model)
+    broken.cls.predictions.bias.data[3] = torch.nan
+    with pytest.raises(UnsupportedModelError, match="not finite"):
+        MaskedModel(broken, tokenizer).candidates(places(sentences(1)))
+
+
+def test_a_damaged_file_is_an_error_of_ours(masked_folder, tmp_path):
+    for file in masked_folder.iterdir():
+        (tmp_path / file.name).write_bytes(file.read_bytes())
+    weights = tmp_path / "model.safetensors"
+    weights.write_bytes(weights.read_bytes()[:1000])
+    with pytest.raises(HubError, match="cannot load"):
+        MaskedModel.load(str(tmp_path))

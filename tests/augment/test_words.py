@@ -1,0 +1,69 @@
+import pytest
+
+from ternarybert.augment.words import STOP_WORDS, find_words, read_stop_words, written_like
+from ternarybert.errors import DataError
+
+
+def words(text, **settings):
+    return [place.word for place in find_words(text, **settings)]
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("The film was great, really great!", ["film", "great", "really", "great"]),
+        ("", []),
+        ("   \n\t", []),
+        ("film", ["film"]),
+        ("it is what it is, and that is not all", []),
+        ("😀 great 👩‍👩‍👧 film😀", ["great", "film"]),
+        ("3 films in 1990s x86 snake_case", ["films"]),
+        ("they don't like Bob's dog's, you're right", ["like", "Bob", "dog", "right"]),
+        ("don’t touch Bob’s", ["touch", "Bob"]),
+        ("well-known 'quoted' word", ["well", "known", "quoted", "word"]),
+        ("größer Ärger élan", ["größer", "Ärger", "élan"]),
+        ("cafe\u0301 noir", ["noir"]),  # an accent of its own would stay behind on the replacement
+        ("U.S. A b", []),
+        ("THE Film NOT shown", ["Film", "shown"]),
+    ],
+)
+def test_words_that_may_be_replaced(text, found):
+    assert words(text) == found
+
+
+def test_places_point_into_the_text():
+    text = "😀 The film, the Film"
+    assert [text[p.start : p.end] for p in find_words(text)] == ["film", "Film"]
+
+
+def test_other_stop_words():
+    assert words("der Film the end", stop_words={"der"}) == ["Film", "the", "end"]
+
+
+def test_stop_words_are_lower_case_words_of_letters():
+    assert all(word == word.lower() and word.isalpha() for word in STOP_WORDS)
+    assert {"the", "not", "because", "would", "who"} <= STOP_WORDS
+    assert not {"good", "bad", "film", "like", "said"} & STOP_WORDS
+
+
+def test_stop_words_from_a_file(tmp_path):
+    path = tmp_path / "stop.txt"
+    path.write_text("\ufeffDer\n die das\n\n", encoding="utf-8")
+    assert read_stop_words(path) == {"der", "die", "das"}
+    with pytest.raises(DataError, match="cannot read the stop words"):
+        read_stop_words(tmp_path / "missing.txt")
+
+
+@pytest.mark.parametrize(
+    ("word", "candidate", "written"),
+    [
+        ("film", "movie", "movie"),
+        ("Film", "movie", "Movie"),
+        ("FILM", "movie", "MOVIE"),
+        ("film", "Paris", "Paris"),
+        ("FILM", "Paris", "Paris"),
+        ("McDonald", "burger", "Burger"),
+    ],
+)
+def test_replacements_take_the_case_of_the_word(word, candidate, written):
+    assert written_like(word, candidate) == written

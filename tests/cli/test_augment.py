@@ -1,0 +1,160 @@
+import json
+import subprocess
+import sys
+
+import pytest
+
+from ternarybert.cli import main
+from tests.augment import language
+from tests.augment.conftest import masked_folder, model, tokenizer  # noqa: F401
+from tests.tasks.conftest import write_glue
+
+
+@pytest.fixture
+def run(monkeypatch, capsys):
+    """The command in this process: exit code, standard output, standard error."""
+
+    def call(*arguments):
+        monkeypatch.setattr(sys, "argv", ["ternarybert", "augment", *map(str, arguments)])
+        with pytest.raises(SystemExit) as ended:
+            main()
+        return (ended.value.code or 0, *capsys.readouterr())
+
+    return call
+
+
+@pytest.fixture
+def table(tmp_path):
+    path = tmp_path / "train.csv"
+    path.write_text("text,label\nmi animala animalx,1\nka colourb,0\n\nzo toola toolb,1\n")
+    return path
+
+
+@pytest.fixture
+def glove(tmp_path):
+    path = tmp_path / "glove.txt"
+    path.write_text("".join(f"{word} {i} 1\n" for i, word in enumerate(["animalx", "animaly", "animalz"])))
+    return path
+
+
+@pytest.fixture
+def stop_words(tmp_path):
+    path = tmp_path / "stop.txt"
+    path.write_text("\n".join(language.MARKERS))
+    return path
+
+
+def test_a_table_with_a_model_and_glove(run, table, glove, stop_words, masked_folder, tmp_path):  # noqa: F811
+    outputs = {}
+    for batch in (1, 64):
+        out = tmp_path / f"out{batch}.csv"
+        words = ("--masked-model", masked_folder, "--glove", glove, "--stop-words", stop_words)
+        code, stdout, stderr = run(out, "--train", table, *words, "--batch-size", batch, "--threads", 1, "--json")
+        assert code == 0, stderr
+        outputs[batch] = out.read_bytes()
+        report = json.loads(stdout)
+        assert report["rows"] == 3
+        assert report["written"] == len(out.read_text().splitlines()) - 1 > 20
+        assert report["resumed"] == 0
+        assert "masked-language model" in report["source"]
+    assert outputs[1] == outputs[64]
+    assert "3 rows, texts 'text', up to 20 variants each" in stderr
+    assert "words from the 15 best words of the masked-language model" in stderr
+    assert "no masked-language model" not in stderr
+    assert b"animaly" in outputs[1]
+
+
+def test_what_is_missing_is_said(run, table, glove, masked_folder, tmp_path):  # noqa: F811
+    _, _, stderr = run(tmp_path / "a.csv", "--train", table, "--embeddings", masked_folder)
+    assert "words from the 15 nearest words of the word embeddings of" in stderr
+    assert "no masked-language model was named: the nearest words are taken, whatever the sentence says" in stderr
+    _, _, stderr = run(tmp_path / "b.csv", "--train", table, "--masked-model", masked_folder)
+    assert "no GloVe vectors were named: words of several pieces" in stderr
+
+
+def test_a_glue_task(run, glove, tmp_path):
+    folder = write_glue(tmp_path, "STS-B", "train", ["0\tg\tf\t2012\t1\tn\tn\tanimalx.\tanimaly animalz\t4.750"])
+    out = tmp_path / "out" / "train.tsv"
+    code, _, stderr = run(out, "--task", "STS-B", "--data", folder, "--glove", glove)
+    assert code == 0, stderr
+    assert "up to 30 variants each" in stderr
+    assert "the paper does not augment stsb" in stderr
+    assert len(out.read_text().splitlines()) > 5
+
+
+def test_an_existing_file_is_kept_unless_forced(run, table, glove, tmp_path):
+    out = tmp_path / "out.csv"
+    out.write_text("precious")
+    code, _, stderr = run(out, "--train", table, "--glove", glove)
+    assert (code, stderr.splitlines()[-1]) == (
+        2,
+        f"ternarybert: {out} exists; name another file, or overwrite it with --force",
+    )
+    assert out.read_text() == "precious"
+    assert run(out, "--train", table, "--glove", glove, "--force")[0] == 0
+
+
+def test_interrupted_and_continued(run, table, glove, tmp_path, monkeypatch):
+    out = tmp_path / "out.csv"
+    with monkeypatch.context() as patch:
+        patch.setattr("ternarybert.augment.pipeline._STRETCH_WORDS", 1)
+        patch.setattr("ternarybert.augment.resumable.ResumableFile.finish", lambda self: interrupt())
+        code, _, stderr = run(out, "--train", table, "--glove", glove)
+    assert code == 130
+    assert "stopped; the same command goes on from here" in stderr
+    assert not out.exists()
+    code, _, stderr = run(out, "--train", table, "--glove", glove)
+    assert "3 rows (3 of them done by an earlier run)" in stderr
+    whole = tmp_path / "whole.csv"
+    run(whole, "--train", table, "--glove", glove)
+    assert out.read_bytes() == whole.read_bytes()
+
+
+def interrupt():
+    raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ((), "name your own rows with --train, or a GLUE task"),
+        (("--train", "TABLE", "--task", "rte"), "one of the two"),
+        (("--train", "TABLE", "--data", "x"), "--data is the folder of a GLUE task and needs --task"),
+        (("--train", "TABLE"), "nowhere to take words from"),
+        (("--train", "missing.csv", "--glove", "GLOVE"), "missing.csv does not exist"),
+        (("--train", "TABLE", "--glove", "missing.txt"), "cannot read missing.txt"),
+        (("--train", "TABLE", "--glove", "TABLE"), "is it a GloVe text file?"),
+        (("--train", "TABLE", "--glove", "GLOVE", "--text", "txet"), "did you mean 'text'?"),
+        (("--train", "TABLE", "--masked-model", "./missing"), "cannot load ./missing"),
+        (("--train", "TABLE", "--embeddings", "./missing"), "is not a folder"),
+        (("--train", "TABLE", "--glove", "GLOVE", "--stop-words", "missing"), "cannot read the stop words"),
+        (("--task", "ret", "--glove", "GLOVE"), "unknown task 'ret'"),
+    ],
+)
+def test_a_mistake_is_one_line(run, table, glove, tmp_path, arguments, message):
+    given = [{"TABLE": table, "GLOVE": glove}.get(argument, argument) for argument in arguments]
+    code, stdout, stderr = run(tmp_path / "out.csv", *given)
+    assert code == 2
+    assert stdout == ""
+    assert message in stderr
+    assert stderr.startswith("ternarybert: ")
+    assert len(stderr.strip().splitlines()) == 1
+    assert not (tmp_path / "out.csv").exists()
+
+
+def test_a_kind_of_file_that_cannot_be_written(run, table, glove, tmp_path):
+    code, _, stderr = run(tmp_path / "out.parquet", "--train", table, "--glove", glove)
+    assert code == 2
+    assert "cannot be written to a file '.parquet'" in stderr
+
+
+def test_help_does_not_import_torch():
+    script = (
+        "import sys; sys.argv = ['ternarybert', 'augment', '--help']\n"
+        "from ternarybert.cli import main\n"
+        "try: main()\n"
+        "except SystemExit as end: assert not end.code\n"
+        "assert not {'torch', 'transformers', 'datasets', 'numpy'} & set(sys.modules)"
+    )
+    shown = subprocess.run([sys.executable, "-c", script], check=True, capture_output=True, text=True).stdout
+    assert "--masked-model" in shown
