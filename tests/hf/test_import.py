@@ -6,13 +6,13 @@ import sys
 
 import pytest
 import torch
-from transformers import BertTokenizer, pipeline
+from transformers import pipeline
 
 import ternarybert
 import ternarybert.hf
 from ternarybert.errors import MissingExtraError
 
-from .students import VOCABULARY, outputs, random_student, write_student
+from .students import outputs, random_student, write_student
 
 
 def run(code, *arguments):
@@ -66,13 +66,6 @@ def test_without_transformers(monkeypatch):
     monkeypatch.delitem(sys.modules, "ternarybert.hf")
     with pytest.raises(MissingExtraError, match=r"pip install 'ternarybert\[train\]'"):
         importlib.import_module("ternarybert.hf")
-
-
-@pytest.fixture
-def tokenizer():
-    words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "good", "bad", "film"]
-    words += [chr(ord("a") + i) for i in range(VOCABULARY - len(words))]
-    return BertTokenizer(vocab={word: i for i, word in enumerate(words)})
 
 
 @pytest.mark.parametrize(

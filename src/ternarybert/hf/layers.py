@@ -37,8 +37,8 @@ class FromFolder(QuantizedWeight):
         return self._dequantized(self.origin).to(codes.device)
 
     def use_origin(self) -> None:
-        """Let the forward pass use the weight as it is: it holds the origin's values. No second copy is made."""
-        self.start_from(self.weight.detach())
+        """Let the forward pass use the weight as it is, which holds the origin's values. Nothing is copied."""
+        self._cache = (self.weight._version, self.weight.detach())
 
     @property
     def fresh(self) -> bool:
