@@ -15,7 +15,7 @@ $(VENV)/.installed: pyproject.toml constraints.txt $(NATIVE)
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --upgrade pip
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt \
-		--config-settings=cmake.define.TB_WERROR=ON --editable '.[train,dev]'
+		--config-settings=cmake.define.TB_WERROR=ON --editable '.[train,report,dev]'
 	@touch $@
 
 setup: $(VENV)/.installed ## make .venv with everything that development needs
