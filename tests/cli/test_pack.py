@@ -213,3 +213,25 @@ def test_no_torch_is_imported(released, tmp_path):
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.splitlines()[-1] == "False False"
+
+
+def test_packing_again_keeps_the_recipe_and_unpack_never_replaces_its_source(tmp_path):
+    from typer.testing import CliRunner
+
+    from ternarybert import packed
+    from ternarybert.cli import app
+    from ternarybert.distill.export import packed_model
+    from ternarybert.recipe import PRESETS
+    from ternarybert.student import make_student
+    from tests import tiny
+
+    model = packed_model(make_student(tiny.bert(), PRESETS["default"]), PRESETS["default"])
+    source = tmp_path / "small"
+    packed.write(source, model, extra_files={"recipe.yaml": b"name: mine"})
+    run = CliRunner()
+    assert run.invoke(app, ["pack", str(source), str(tmp_path / "dense"), "--dense"]).exit_code == 0
+    assert (tmp_path / "dense" / "recipe.yaml").read_bytes() == b"name: mine"
+    (tmp_path / "other").mkdir()
+    around = str(tmp_path / "other" / ".." / "small")
+    assert run.invoke(app, ["unpack", str(source), around, "--force"]).exit_code != 0
+    assert packed.is_packed(source)

@@ -110,7 +110,7 @@ def _show(console: Console, title: str, inspection: Inspection, *, every: bool) 
     if rest := [tensor for tensor in inspection.tensors if tensor not in listed]:
         rows.append({"tensor": f"{len(rest)} tensors that stay float", "bytes": f"{sum(t.bytes for t in rest):,}"})
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    headings = [heading for heading in _row(listed[0]) if any(row.get(heading) for row in rows)]
+    headings = [heading for heading in _row(inspection.tensors[0]) if any(row.get(heading) for row in rows)]
     for heading in headings:
         left = heading == "tensor"
         table.add_column(heading, justify="left" if left else "right", no_wrap=not left, overflow="fold")

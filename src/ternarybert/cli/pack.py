@@ -52,9 +52,10 @@ def pack(
         if recipe is not None or float_pooler:
             raise OptionError(f"{source} is packed and has its recipe; --recipe and --float-pooler are for float32")
         model = repack(packed.read(source), packing)
+        taken_along = {name: source / name for name in ("recipe.yaml",) if (source / name).is_file()}
     else:
-        model = pack_plain(source, _recipe(recipe, float_pooler), packing=packing)
-    packed.write(out, model, extra_files=tokenizer_files(source), half=half, force=force)
+        model, taken_along = pack_plain(source, _recipe(recipe, float_pooler), packing=packing), {}
+    packed.write(out, model, extra_files={**tokenizer_files(source), **taken_along}, half=half, force=force)
     sizes = inspect_model(packed.read(out))
     typer.echo(f"{out}: {sizes.bits}, {sizes.mib:.2f} MiB of tensors, {sizes.ratio:.1f} times smaller than float32")
 

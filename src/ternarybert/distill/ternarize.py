@@ -162,9 +162,9 @@ def _write(
     best = packed.read(work / "best")
     model = packed.PackedModel(best.config, best.tensors, best.bits, best.recipe, metrics)
     tokenizer.save_pretrained(work / "tokenizer")
-    files: dict[str, Any] = {path.name: path for path in (work / "tokenizer").iterdir()}
+    files: dict[str, Any] = {path.name: path for path in (work / "tokenizer").iterdir() if path.is_file()}
     files["recipe.yaml"] = recipe.to_yaml().encode()
-    files["README.md"] = model_card(output.name, model, metrics).encode()
+    files["README.md"] = model_card(output.absolute().name, model, metrics).encode()
     packed.write(output, model, extra_files=files, force=settings.force)
     if not settings.keep_checkpoints:
         shutil.rmtree(work)

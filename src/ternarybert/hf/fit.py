@@ -56,9 +56,13 @@ def check_fit(model: PreTrainedModel, tensors: Tensors) -> None:
                 f"{type(model).__name__} uses '{name}' twice, quantized and plain; a packed folder has one of the two"
             )
     layers = {f"{name}.weight": layer for name, layer in quantized_layers(model)}
+    # Another class than the packed one, such as another head, may lack tensors; the packed one may not.
+    whole = type(model).__name__ in (model.config.architectures or ())
     for name, parameter in model.state_dict().items():
         tensor = tensors.get(name)
         if tensor is None:
+            if whole and name not in tied:  # transformers would make values up and only mention it
+                raise PackedConfigError(f"the folder lacks the tensor '{name}' of {type(model).__name__}")
             continue
         if tensor.shape != tuple(parameter.shape):
             raise PackedConfigError(

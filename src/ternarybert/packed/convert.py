@@ -62,7 +62,7 @@ def repack(model: PackedModel, packing: str) -> PackedModel:
 
 def pack_ternary(name: str, w: npt.NDArray[Any], *, packing: str = "plain") -> PackedTensor:
     """Pack a float matrix of ternary values, layer-wise if one magnitude suffices, else row-wise."""
-    if w.ndim != 2 or not np.isfinite(w).all():
+    if w.ndim != 2 or 0 in w.shape or not np.isfinite(w).all():
         raise NotTernaryError(f"tensor '{name}' of shape {w.shape} is not a matrix of finite numbers")
     w = w.astype(np.float32, copy=False)
     magnitude = np.abs(w)

@@ -86,6 +86,7 @@ def pack_plain(folder: str | Path, recipe: Recipe, *, packing: str = "plain") ->
         state, read_config(folder), pooler=recipe.pooler, packing=packing, activation_bits=recipe.bits.a
     )
     found = {name: tensor.granularity for name, tensor in model.tensors.items() if isinstance(tensor, PackedTensor)}
+    model.check()  # from here on there is a word embedding
     embedding = next(kind for name, kind in found.items() if is_word_embedding(name))
     row_wise = any(kind == "row" for name, kind in found.items() if not is_word_embedding(name))
     recipe = dataclasses.replace(
@@ -104,7 +105,7 @@ def write_plain(folder: str | Path, model: PackedModel, *, tokenizer: str | Path
     def check() -> None:
         files.check_place(place, replaceable=force and (place / CONFIG).is_file())
 
-    if place == Path(tokenizer).absolute():
+    if place.resolve() == Path(tokenizer).resolve():
         raise FolderExistsError(f"{folder} is the folder that is read; choose another place")
     with files.writing(folder), files.replacing(place, check) as staging:
         write_container(staging / WEIGHTS, unpack_to_float(model))
