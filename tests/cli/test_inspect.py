@@ -196,6 +196,13 @@ def test_a_damaged_folder(folder):
     assert str(folder) in err
 
 
+def test_a_damaged_config(folder):
+    (folder / "config.json").write_text("{")
+    code, out, err = command("inspect", folder)
+    assert (code, out) == (2, "")
+    assert "config.json is not JSON" in err
+
+
 def test_no_torch_is_imported(folder, teacher, tmp_path):
     code = (
         "import sys; from ternarybert.cli import app; "

@@ -81,7 +81,10 @@ def _measure(model: PackedModel, folder: Path, against: Path | None, plot: Path 
 
 def _estimate(folder: Path, bits: str, dense: bool) -> Inspection:
     from ternarybert.packed.inspect import estimate, folder_shapes
+    from ternarybert.packed.plain import read_config
 
+    if (folder / "config.json").exists():
+        read_config(folder)  # or a packed folder whose config is damaged would pass for a plain one
     if dense and "2" not in bits.split("-")[:2]:
         raise OptionError(f"--dense is a way to pack ternary weights, and {bits} has none")
     return estimate(folder_shapes(folder), bits, packing="dense" if dense else "plain")

@@ -71,7 +71,7 @@ def check_fit(model: PreTrainedModel, tensors: Tensors) -> None:
         _check_kind(name, tensor, layers.get(name))
 
 
-def codings(layer: QuantizedWeight, tensor: PackedTensor | Float | None) -> Coding:
+def coding_of(layer: QuantizedWeight, tensor: PackedTensor | Float | None) -> Coding:
     """How a layer's codes are written in the folder, or would be if the folder lacks it."""
     return tensor.coding if isinstance(tensor, PackedTensor) else Coding(layer.bits, layer.scheme.levels)
 

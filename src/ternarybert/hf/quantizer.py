@@ -23,7 +23,7 @@ from transformers.utils.quantization_config import QuantizationConfigMixin
 
 from ternarybert import packed
 from ternarybert.errors import UnsafeFileError
-from ternarybert.hf.fit import check_fit, codings, recipe_of, tensors_by_model_name
+from ternarybert.hf.fit import check_fit, coding_of, recipe_of, tensors_by_model_name
 from ternarybert.hf.layers import CODES, SCALE, FromFolder, adopt, layers_from_folder
 from ternarybert.packed.file import WEIGHTS
 from ternarybert.packed.manifest import FORMAT_VERSION, QUANT_METHOD, arrays, describe
@@ -80,7 +80,7 @@ class TernaryBertQuantizer(HfQuantizer):  # type: ignore[misc]
         tensors = tensors_by_model_name(model, content)
         check_fit(model, tensors)
         for name, layer in list(quantized_layers(model)):
-            adopt(layer, codings(layer, tensors.get(f"{name}.weight")))
+            adopt(layer, coding_of(layer, tensors.get(f"{name}.weight")))
 
     def _process_model_after_weight_loading(self, model: PreTrainedModel, **_: Any) -> None:
         for _name, layer in layers_from_folder(model):

@@ -81,10 +81,8 @@ def pack_plain(folder: str | Path, recipe: Recipe, *, packing: str = "plain") ->
     """
     if (recipe.bits.w, recipe.bits.e) != (2, 2):
         raise RecipeError(f"the recipe is for {recipe.bits} bits; a ternary checkpoint has 2-2-{recipe.bits.a}")
-    state = read_tensors(folder)
-    model = pack_released(
-        state, read_config(folder), pooler=recipe.pooler, packing=packing, activation_bits=recipe.bits.a
-    )
+    state, config = read_tensors(folder), read_config(folder)
+    model = pack_released(state, config, pooler=recipe.pooler, packing=packing, activation_bits=recipe.bits.a)
     found = {name: tensor.granularity for name, tensor in model.tensors.items() if isinstance(tensor, PackedTensor)}
     model.check()  # from here on there is a word embedding
     embedding = next(kind for name, kind in found.items() if is_word_embedding(name))
