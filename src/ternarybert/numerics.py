@@ -73,7 +73,7 @@ GELU_PIECES = {
     ),
 }  # fmt: skip
 
-# exp(r) = 1 + r + r^2 (c0 + c1 r + ...) on |r| <= ln(2)/2; ln 2 in two parts, the first short so that products are exact.
+# exp(r) = 1 + r + r^2 (c0 + c1 r + ...) on |r| <= ln(2)/2; ln 2 in two parts, the first short: products are exact.
 EXP_LOWEST = F32(-80.0)  # below it exp is taken as exp(-80): no product with a probability is denormal
 EXP_LOG2E = F32(1.44269504)
 EXP_LN2_HIGH, EXP_LN2_LOW = F32(0.693359375), F32(-2.12194440e-4)
