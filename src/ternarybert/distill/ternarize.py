@@ -13,6 +13,7 @@ from ternarybert import packed
 from ternarybert.distill.card import model_card
 from ternarybert.distill.export import packed_model
 from ternarybert.distill.features import predict_logits
+from ternarybert.distill.memory import ROW_NUMBER, remember
 from ternarybert.distill.models import features_of, load_classifier, load_tokenizer
 from ternarybert.distill.run import Evaluating, Settings, make_collator, plan, train, training_arguments, versions
 from ternarybert.distill.scores import confusion, main_metric, task_scores
@@ -58,11 +59,13 @@ def ternarize(
     pupil = make_student(load_classifier(student or teacher), recipe)
     check_depths(pupil, network, recipe)
     set_dropout(pupil, recipe.schedule.dropout)
+    assert features.train is not None  # check_data says so
+    numbered = features.train.add_column(ROW_NUMBER, list(range(len(features.train))))
     work = prepare_work(output, settings, plan(teacher, data, recipe, settings) | {"student": student})
     trainer = TernarizeTrainer(
         pupil,
         training_arguments(work, recipe, data.task, len(data.train or ()), settings),
-        train_dataset=features.train,
+        train_dataset=numbered,
         eval_dataset=features.evals,
         data_collator=make_collator(features, recipe),
         processing_class=tokenizer,
@@ -71,6 +74,7 @@ def ternarize(
         regression=data.task.regression,
         teacher=network,
     )
+    trainer.memory = remember(trainer.teacher, numbered, trainer.data_collator, trainer.args, recipe)
     teacher_logits = {name: predict_logits(trainer.teacher, rows, tokenizer) for name, rows in features.evals.items()}
     trainer.watch(features, data.task, work, teacher_logits)
     measured = train(trainer, settings, work)
