@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import safetensors.numpy
 
-from ternarybert.errors import NotPackedError, PackedConfigError, PackedTensorError
+from ternarybert.errors import PackedConfigError, PackedTensorError
 from ternarybert.packed import PackedTensor, read, write
 from ternarybert.packed.convert import unpack_to_float
 from ternarybert.packed.inspect import estimate, folder_shapes, inspect_model
@@ -128,18 +128,6 @@ def test_shapes_of_a_plain_folder(tmp_path):
     shapes = folder_shapes(tmp_path)
     assert shapes == {name: tensor.shape for name, tensor in floats.items()}
     assert estimate(shapes).ratio > 1
-
-
-def test_shapes_of_a_folder_in_pieces(tmp_path):
-    safetensors.numpy.save_file({"a": np.zeros(2)}, tmp_path / "model-00001-of-00002.safetensors")
-    safetensors.numpy.save_file({"b": np.zeros((3, 1))}, tmp_path / "model-00002-of-00002.safetensors")
-    assert folder_shapes(tmp_path) == {"a": (2,), "b": (3, 1)}
-
-
-def test_a_plain_folder_without_safetensors(tmp_path):
-    (tmp_path / "pytorch_model.bin").write_bytes(b"\x80\x04")
-    with pytest.raises(NotPackedError, match="pickled weights are never read"):
-        folder_shapes(tmp_path)
 
 
 def test_estimates_that_make_no_sense():

@@ -92,6 +92,17 @@ def load_object(place: Path, name: str) -> dict[str, Any]:
     return value
 
 
+def json_bytes(name: str, value: object) -> bytes:
+    """Make the bytes of a JSON file of the folder."""
+    try:
+        data = strict_json.dumps(value)
+    except ValueError as error:
+        raise PackedConfigError(f"what goes into {name} is not JSON: {error}") from None
+    if len(data) > JSON_LIMIT:
+        raise PackedConfigError(f"{name} would be {len(data)} bytes long; the limit is {JSON_LIMIT}")
+    return data
+
+
 # --- reading ---------------------------------------------------------------------------------------------------
 
 
@@ -175,7 +186,7 @@ def _write(
     with files.replacing(place, check) as staging:
         digest = write_container(staging / WEIGHTS, manifest.arrays(tensors))
         (staging / CONFIG).write_bytes(_config_bytes(model, tensors, digest))
-        (staging / METRICS).write_bytes(_json_bytes(METRICS, model.metrics))
+        (staging / METRICS).write_bytes(json_bytes(METRICS, model.metrics))
         for name, content in extra.items():
             if isinstance(content, Path):
                 shutil.copyfile(content, staging / name)
@@ -202,14 +213,4 @@ def _config_bytes(model: PackedModel, tensors: Mapping[str, PackedTensor | Float
         "recipe": model.recipe,
         "tensors": manifest.describe(tensors),
     }
-    return _json_bytes(CONFIG, {**model.config, "quantization_config": section})
-
-
-def _json_bytes(name: str, value: object) -> bytes:
-    try:
-        data = strict_json.dumps(value)
-    except ValueError as error:
-        raise PackedConfigError(f"what goes into {name} is not JSON: {error}") from None
-    if len(data) > JSON_LIMIT:
-        raise PackedConfigError(f"{name} would be {len(data)} bytes long; the limit is {JSON_LIMIT}")
-    return data
+    return json_bytes(CONFIG, {**model.config, "quantization_config": section})

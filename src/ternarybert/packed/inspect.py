@@ -25,7 +25,7 @@ from ternarybert.packed.folder import reading
 from ternarybert.packed.manifest import Float, parse_bits
 from ternarybert.packed.model import PackedModel
 from ternarybert.packed.names import Shapes, is_quantized, is_word_embedding
-from ternarybert.packed.plain import weight_files
+from ternarybert.packed.shards import gather
 from ternarybert.packed.tensor import PackedTensor
 
 _FLOAT32 = 4  # bytes
@@ -125,7 +125,7 @@ def estimate(
 def folder_shapes(folder: str | Path) -> dict[str, tuple[int, ...]]:
     """Read names and shapes of a plain Hugging Face folder from its safetensors headers; no weights are loaded."""
     with reading(folder):
-        return {name: shape for path in weight_files(folder) for name, shape in read_shapes(path).items()}
+        return gather(Path(folder), read_shapes)
 
 
 def _measure(name: str, tensor: PackedTensor | Float, reference: npt.NDArray[np.floating[Any]] | None) -> TensorStats:
