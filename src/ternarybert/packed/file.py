@@ -25,7 +25,6 @@ from ternarybert.errors import (
     ContainerError,
     NotPackedError,
     PackedConfigError,
-    PackedError,
     PackedTensorError,
     UnsafeFileError,
 )
@@ -69,11 +68,11 @@ def read(folder: str | Path) -> PackedModel:
 
 
 def is_packed(folder: str | Path) -> bool:
-    """Tell whether this is a packed folder, of whatever format version."""
-    try:
+    """Tell whether this is a packed folder, of whatever format version; what is broken cannot be told, and is named."""
+    with files.reading(folder):
+        if not files.find_file(Path(folder), CONFIG):
+            return False
         section = load_object(Path(folder), CONFIG).get("quantization_config")
-    except (PackedError, OSError):
-        return False
     return isinstance(section, dict) and section.get("quant_method") == QUANT_METHOD
 
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from ternarybert.errors import FolderExistsError, RecipeError
+from ternarybert.errors import RecipeError
 from ternarybert.packed import folder as files
 from ternarybert.packed.container import Array, map_any, write_container
 from ternarybert.packed.convert import pack_released, unpack_to_float
@@ -82,13 +82,12 @@ def pack_plain(folder: str | Path, recipe: Recipe, *, packing: str = "plain") ->
 def write_plain(folder: str | Path, model: PackedModel, *, tokenizer: str | Path, force: bool = False) -> None:
     """Write the weights in float32, all or nothing, with the tokenizer of another folder; `force` replaces a model."""
     place = Path(folder).absolute()
+    files.refuse_same(Path(tokenizer), Path(folder))
     taken_along = tokenizer_files(tokenizer)
 
     def check() -> None:
         files.check_place(place, replaceable=force and (place / CONFIG).is_file())
 
-    if place.resolve() == Path(tokenizer).resolve():
-        raise FolderExistsError(f"{folder} is the folder that is read; choose another place")
     with files.writing(folder), files.replacing(place, check) as staging:
         write_container(staging / WEIGHTS, unpack_to_float(model))
         (staging / CONFIG).write_bytes(json_bytes(CONFIG, {**model.config, "dtype": np.dtype(np.float32).name}))
