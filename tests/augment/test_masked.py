@@ -183,7 +183,6 @@ FAMILIES = {
     "distilbert": (DistilBertConfig, DistilBertForMaskedLM, {"dim": 32, "hidden_dim": 48, "n_layers": 2, "n_heads": 4}),
     "albert": (AlbertConfig, AlbertForMaskedLM, SMALL | {"embedding_size": 16}),
     "electra": (ElectraConfig, ElectraForMaskedLM, SMALL | {"embedding_size": 16}),
-    # multiplies with the vocabulary by hand
     "mobilebert": (
         MobileBertConfig,
         MobileBertForMaskedLM,
@@ -203,7 +202,7 @@ def test_scores_are_those_of_the_whole_model(tokenizer, family):
     with torch.inference_mode():
         expected = each(**inputs).logits[torch.arange(len(questions)), at]
     torch.testing.assert_close(source._scores(questions), expected)
-    assert not each.get_output_embeddings()._forward_pre_hooks  # the model is given back as it was
+    assert not each.base_model._forward_hooks  # the model is given back as it was
 
 
 def test_roberta_counts_positions_from_behind_the_padding(tokenizer):

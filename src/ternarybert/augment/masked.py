@@ -6,7 +6,7 @@ pieces are not its business. Where a pair of sentences is longer than the model 
 window around the word.
 
 Fast: questions about many sentences share a batch, sorted by length; equal questions are asked once; and only masked
-positions reach the vocabulary matrix, which for a small model is most of the work.
+positions are scored against the vocabulary, which for a small model is most of the work.
 
 Repeatable: the last digits of a score depend on the shape of the batch. The answer is therefore *defined* as that
 to the question asked alone. A batch only shows it sooner: where the fifteenth and sixteenth best are clearly apart,
@@ -28,7 +28,7 @@ from ternarybert.errors import HubError, MissingExtraError, RecipeError, Unsuppo
 if TYPE_CHECKING:
     import torch
 
-BATCH_SIZE = 64
+BATCH_SIZE = 32  # more is slower on processors: activations no longer fit into their caches
 MAX_LENGTH = 512
 
 # Scores closer than this share of the largest may change places in another batch. Measured differences are below
@@ -114,29 +114,24 @@ class MaskedModel:
         at = at.to(self.model.device)
         with torch.inference_mode(), _only(self.model, at):
             scores: torch.Tensor = self.model(**inputs).logits
-        # Some models multiply with the vocabulary themselves, without the layer that `_only` watches.
-        full = scores.shape[1] == inputs["input_ids"].shape[1]
-        return (scores[_each(at), at] if full else scores[:, 0]).float()
+        return scores[:, 0].float()
 
 
 @contextmanager
 def _only(model: Any, at: torch.Tensor) -> Iterator[None]:
-    """Let only the positions `at`, one per question, reach the layer that multiplies with the vocabulary."""
-    layer = model.get_output_embeddings()
-    if layer is None:
-        yield
-        return
-    hook = layer.register_forward_pre_hook(lambda _, inputs: (inputs[0][_each(at), at][:, None], *inputs[1:]))
+    """Let only the positions `at`, one per question, leave the encoder for the head that scores the vocabulary."""
+    import torch
+
+    def pick(encoder: Any, inputs: Any, output: Any) -> Any:
+        output["last_hidden_state"] = output["last_hidden_state"][rows, at][:, None]
+        return output
+
+    rows = torch.arange(len(at), device=at.device)
+    hook = model.base_model.register_forward_hook(pick)
     try:
         yield
     finally:
         hook.remove()
-
-
-def _each(at: torch.Tensor) -> torch.Tensor:
-    import torch
-
-    return torch.arange(len(at), device=at.device)
 
 
 def _longest(model: Any, tokenizer: Any) -> int:

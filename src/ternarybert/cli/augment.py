@@ -83,7 +83,7 @@ def augment(
     seed: Annotated[int, _option("--seed", help="The same seed gives the same bytes.", panel=_HOW, min=0)] = 42,
     batch_size: Annotated[
         int, _option("--batch-size", help="Words the model is asked about at a time.", panel=_HOW, min=1)
-    ] = 64,
+    ] = 32,
     max_length: Annotated[
         int, _option("--max-length", help="Pieces the model reads at most.", panel=_HOW, min=8)
     ] = 512,
