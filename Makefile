@@ -11,10 +11,11 @@ help: ## show this menu
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 # Reinstalled only when the build's inputs change: the install is editable, so Python sources need no rebuild.
-$(VENV)/.installed: pyproject.toml constraints.txt $(NATIVE)
+$(VENV)/.installed: Makefile pyproject.toml constraints.txt $(NATIVE)
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --upgrade pip
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[train,dev]'
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt \
+		--config-settings=cmake.define.TB_WERROR=ON --editable '.[train,report,dev]'
 	@touch $@
 
 setup: $(VENV)/.installed ## make .venv with everything that development needs

@@ -74,8 +74,10 @@ def recipes(draw):
     def scheme(bits):
         method = draw(st.sampled_from([m for m, possible in METHOD_BITS.items() if bits in possible]))
         exact = method in ("twn", "lat") and draw(st.booleans())
-        levels = draw(st.sampled_from(["linear", "log"])) if method == "laq" else "linear"
-        return WeightScheme(method, draw(granularities), exact, levels, draw(st.none() | st.floats(0.1, 9)))
+        levels = draw(st.sampled_from(["linear", "log"])) if method == "laq" and bits > 2 else "linear"
+        clip = draw(st.none() | st.floats(0.1, 9))
+        alpha = draw(st.sampled_from(["l1", "least_squares"]))
+        return WeightScheme(method, draw(granularities), exact, levels, clip, alpha)
 
     bits = Bits(*(draw(st.sampled_from(options)) for options in ([2, 3, 4, 8, 32],) * 2 + ([4, 8, 32],)))
     terms = Distill(draw(st.floats(0, 9)), draw(st.floats(0, 9)), draw(st.floats(0.1, 9)))
@@ -149,7 +151,17 @@ def test_overrides():
         ({"schedule.batch_size": "true"}, "batch_size must be a int"),
         ({"schedule.batch_size": "0"}, "batch_size must be positive"),
         ({"schedule.warmup": "1"}, r"warmup lies in \[0, 1\)"),
-        ({"pooler": "["}, "cannot read the value"),
+        ({"pooler": "["}, "the value of pooler is not YAML"),
+        ({"pooler": "2020-99-99"}, "the value of pooler is not YAML"),
+        ({"bits.w": "3"}, "'bits' is one value, not a group of fields"),
+        ({"schedule.learning_rate": "true"}, "learning_rate must be a float, got 'True'"),
+        ({"schedule.epochs": "1" + "0" * 400}, "epochs must be a float"),
+        ({"bits": "[2, 2, 8]"}, "recipe.bits must be a word"),
+        ({"bits": "2-2-8", "weight.method": "laq", "weight.levels": "log"}, "log goes with 3 or 4 bits, not 2"),
+        ({"weight.granularity": "layer:5"}, "unknown granularity 'layer:5'"),
+        ({"embedding.clip": "0"}, "recipe.embedding: clip must be positive"),
+        ({"weight.alpha": "l2"}, "unknown value 'l2'"),
+        ({"name": "x" * 500, "distill.hidden": "y" * 500}, r"got 'y{60}\.\.\.'"),
     ],
 )
 def test_what_is_wrong_is_named(settings, message):
@@ -166,3 +178,28 @@ def test_bad_files(tmp_path):
         Recipe.load(path)
     with pytest.raises(RecipeError, match="must be a mapping"):
         Recipe.from_yaml("- a\n- b\n")
+    with pytest.raises(RecipeError, match="'bits' is given twice"):
+        Recipe.from_yaml("bits: 2-2-8\nbits: 3-3-8\n")
+    path.write_bytes(b"name: \xff\xfe")
+    with pytest.raises(RecipeError, match="UTF-8"):
+        Recipe.load(path)
+    with pytest.raises(RecipeError, match="neither a file nor a preset"):
+        Recipe.load("x" * 5000)
+    with pytest.raises(RecipeError, match="not YAML"):
+        Recipe.from_yaml("[" * 5000)
+
+
+def test_a_changed_preset_does_not_keep_its_name():
+    paper = PRESETS["paper"]
+    assert paper.override({"pooler": "true"}).name == "paper"
+    changed = paper.override({"pooler": "false"})
+    assert changed.name == "paper (changed)"
+    assert changed.override({"distill.attention": "0"}).name == "paper (changed)"
+    assert paper.override({"pooler": "false", "name": "mine"}).name == "mine"
+    assert Recipe.from_yaml("pooler: false").name == "custom"
+
+
+@pytest.mark.parametrize(("kind", "rows"), [("Layer", 1), ("group", 0), ("layer", 5)])
+def test_granularities_check_themselves(kind, rows):
+    with pytest.raises(RecipeError):
+        Granularity(kind, rows)

@@ -65,9 +65,9 @@ def batch(seed: int = 0, lengths: tuple[int, ...] = (9, 5, 7), vocabulary: int =
     return {"input_ids": ids, "token_type_ids": segments, "attention_mask": mask}
 
 
-def save(folder: Path, **changes: object) -> str:
+def save(folder: Path, dtype: torch.dtype = torch.float32, **changes: object) -> str:
     """A classifier and its tokenizer as a Hugging Face folder."""
     known = tokenizer()
-    bert(vocab_size=len(known), **changes).save_pretrained(folder)
+    bert(vocab_size=len(known), **changes).to(dtype).save_pretrained(folder)
     known.save_pretrained(folder)
     return str(folder)

@@ -9,18 +9,47 @@ import dataclasses
 import math
 import types
 import typing
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import yaml
 
 from ternarybert.errors import RecipeError, suggest
 
+SWITCH = {"switch": True}  # metadata of a number that may also be written as true or false
+
+
+class _StrictLoader(yaml.SafeLoader):
+    """Safe YAML that does not let the second of two equal keys win silently."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        keys = [key.value for key, _ in node.value]
+        for key in keys:
+            if keys.count(key) > 1:
+                raise RecipeError(f"the field '{show(key)}' is given twice")
+        return super().construct_mapping(node, deep)
+
+
+def read_yaml(text: str, what: str) -> Any:
+    """Plain data from YAML; whatever is wrong with the text is a `RecipeError`."""
+    try:
+        return yaml.load(text, _StrictLoader)
+    except RecipeError:
+        raise
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
+        raise RecipeError(f"{what} is not YAML: {show(' '.join(str(error).split()), 200)}") from None
+
+
+def show(value: object, most: int = 60) -> str:
+    """A value for a message, cut short: a file may hold anything."""
+    text = f"a {type(value).__name__}" if isinstance(value, (Mapping, list)) and len(value) > 9 else str(value)
+    return text if len(text) <= most else f"{text[:most]}..."
+
 
 def one_of(name: str, value: object, allowed: Iterable[str]) -> None:
     """Raise unless `value` is one of the allowed words."""
     if value not in tuple(allowed):
-        raise RecipeError(f"{name}: unknown value '{value}'{suggest(value, allowed)}")
+        raise RecipeError(f"{name}: unknown value '{show(value)}'{suggest(show(value), allowed)}")
 
 
 def positive_or_none(name: str, value: float | None) -> None:
@@ -51,10 +80,12 @@ def from_plain(kind: Any, value: object, where: str) -> Any:
         return None if value is None else from_plain(inner, value, where)
     if typing.get_origin(kind) is tuple:
         if not isinstance(value, (list, tuple)):
-            raise RecipeError(f"{where} must be a list, got '{value}'")
+            raise RecipeError(f"{where} must be a list, got '{show(value)}'")
         return tuple(from_plain(typing.get_args(kind)[0], item, f"{where}[{i}]") for i, item in enumerate(value))
     if hasattr(kind, "parse"):
-        return kind.parse(str(value))
+        if not isinstance(value, (str, int)):
+            raise RecipeError(f"{where} must be a word, got '{show(value)}'")
+        return _named(where, kind.parse, show(value))
     if dataclasses.is_dataclass(kind):
         return _from_mapping(kind, value, where)
     return _from_scalar(kind, value, where)
@@ -62,25 +93,34 @@ def from_plain(kind: Any, value: object, where: str) -> Any:
 
 def _from_mapping(kind: Any, value: object, where: str) -> Any:
     if not isinstance(value, Mapping):
-        raise RecipeError(f"{where} must be a mapping of fields, got '{value}'")
+        raise RecipeError(f"{where} must be a mapping of fields, got '{show(value)}'")
     hints = typing.get_type_hints(kind)
     for name in value:
         if name not in hints:
-            raise RecipeError(f"{where} has no field '{name}'{suggest(name, hints)}")
-    return kind(**{name: from_plain(hints[name], item, f"{where}.{name}") for name, item in value.items()})
+            raise RecipeError(f"{where} has no field '{show(name)}'{suggest(show(name), hints)}")
+    switches = {f.name for f in dataclasses.fields(kind) if f.metadata == SWITCH}
+    plain = {name: float(item) if name in switches and isinstance(item, bool) else item for name, item in value.items()}
+    fields = {name: from_plain(hints[name], item, f"{where}.{name}") for name, item in plain.items()}
+    return _named(where, lambda: kind(**fields))
+
+
+def _named(where: str, make: Callable[..., Any], *args: Any) -> Any:
+    """Say which part of the recipe it is that cannot be made; the whole recipe needs no such hint."""
+    try:
+        return make(*args)
+    except RecipeError as error:
+        raise (RecipeError(f"{where}: {error}") if "." in where else error) from None
 
 
 def _from_scalar(kind: Any, value: object, where: str) -> Any:
-    # Where a number is wanted, a switch means 0 or 1, so that `attention: false` reads as it is meant; and YAML
-    # reads 2e-5, which has no dot, as text.
-    if kind is float and isinstance(value, (int, str)):
+    if kind is float and isinstance(value, (int, str)) and not isinstance(value, bool):
         try:
-            return float(value)
-        except ValueError:
+            return float(value)  # YAML reads 2e-5, which has no dot, as text
+        except (ValueError, OverflowError):
             pass
-    if isinstance(value, kind) and not (kind is int and isinstance(value, bool)):
+    if isinstance(value, kind) and not (kind is not bool and isinstance(value, bool)):
         return value
-    raise RecipeError(f"{where} must be a {kind.__name__}, got '{value}'")
+    raise RecipeError(f"{where} must be a {kind.__name__}, got '{show(value)}'")
 
 
 def set_field(data: dict[str, Any], name: str, value: object) -> None:
@@ -88,13 +128,13 @@ def set_field(data: dict[str, Any], name: str, value: object) -> None:
     *path, last = name.split(".")
     for depth, part in enumerate(path):
         inner = data.get(part)
+        if part in data and not isinstance(inner, dict):
+            whole = ".".join(path[: depth + 1])
+            raise RecipeError(f"'{whole}' is one value, not a group of fields: set it as a whole, {whole}=...")
         if not isinstance(inner, dict):
             where = ".".join(["recipe", *path[:depth]])
             raise RecipeError(f"{where} has no group of fields '{part}'{suggest(part, data)}")
         data = inner
     if isinstance(value, str):
-        try:
-            value = yaml.safe_load(value)
-        except yaml.YAMLError:
-            raise RecipeError(f"{name}: cannot read the value '{value}'") from None
+        value = read_yaml(value, f"the value of {name}")
     data[last] = value

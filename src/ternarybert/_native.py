@@ -34,7 +34,11 @@ def library_path() -> Path:
 @cache
 def library() -> ctypes.CDLL:
     """The loaded library, with its signatures declared; refused when it was built for another version."""
-    lib = ctypes.CDLL(str(library_path()))
+    path = library_path()
+    try:
+        lib = ctypes.CDLL(str(path))
+    except OSError as error:
+        raise NativeLibraryError(f"cannot load {path.name}: {error}; run: pip install --force-reinstall .") from error
     lib.tb_version.restype = ctypes.c_char_p
     lib.tb_cpu_features.restype = ctypes.c_uint32
     built, installed = lib.tb_version().decode(), metadata.version("ternarybert")

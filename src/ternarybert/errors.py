@@ -99,3 +99,7 @@ class NotTernaryError(TernaryBertError, ValueError):
 
 class FolderExistsError(TernaryBertError, FileExistsError):
     """The place to write to is taken, and overwriting it was not asked for or would lose something else."""
+
+
+class OptionError(TernaryBertError, ValueError):
+    """Options of a command that do not go together, or not with what they are used on."""

@@ -19,7 +19,17 @@ from typing import Any
 
 import yaml
 
-from ternarybert._fields import at_least, from_plain, one_of, positive_or_none, set_field, to_plain
+from ternarybert._fields import (
+    SWITCH,
+    at_least,
+    from_plain,
+    one_of,
+    positive_or_none,
+    read_yaml,
+    set_field,
+    show,
+    to_plain,
+)
 from ternarybert.errors import RecipeError, suggest
 
 
@@ -35,11 +45,18 @@ class Granularity:
     kind: str
     rows: int = 1
 
+    def __post_init__(self) -> None:
+        if self.kind not in (*_GRANULARITIES, "group"):
+            allowed = [*_GRANULARITIES, "group:<rows>"]
+            raise RecipeError(f"unknown granularity '{self.kind}'{suggest(self.kind, allowed)}")
+        if self.rows < 1 or (self.rows > 1 and self.kind != "group"):
+            raise RecipeError(
+                f"a group needs at least 1 row, and only groups have rows; got {self.kind} of {self.rows}"
+            )
+
     @classmethod
     def group(cls, rows: int) -> Granularity:
         """`rows` neighbouring rows of a weight matrix share a scale."""
-        if rows < 1:
-            raise RecipeError(f"a group needs at least 1 row, got {rows}")
         return cls("group", rows)
 
     @classmethod
@@ -48,9 +65,7 @@ class Granularity:
         kind, _, rows = text.partition(":")
         if kind == "group" and rows.isdecimal():
             return cls.group(int(rows))
-        if rows or kind not in _GRANULARITIES:
-            raise RecipeError(f"unknown granularity '{text}'{suggest(text, [*_GRANULARITIES, 'group:<rows>'])}")
-        return cls(kind)
+        return cls(text)
 
     def __str__(self) -> str:
         return f"group:{self.rows}" if self.kind == "group" else self.kind
@@ -111,10 +126,12 @@ class WeightScheme:
     exact: bool = False  # solve by sorting instead of by the 0.7 rule (TWN) or by alternation (LAT)
     levels: str = "linear"  # LAQ: equidistant levels, or powers of two ("log")
     clip: float | None = None  # cut weights at +-clip first; their gradient is then zero outside
+    alpha: str = "l1"  # LAQ: the authors' scale, or the minimiser ("least_squares")
 
     def __post_init__(self) -> None:
         one_of("method", self.method, METHOD_BITS)
         one_of("levels", self.levels, ("linear", "log"))
+        one_of("alpha", self.alpha, ("l1", "least_squares"))
         positive_or_none("clip", self.clip)
         if self.granularity.kind not in _WEIGHT_KINDS:
             raise RecipeError(f"weights have granularity layer, row or group:<rows>, not '{self.granularity}'")
@@ -128,6 +145,8 @@ class WeightScheme:
         if bits not in METHOD_BITS[self.method]:
             able = [name for name, possible in METHOD_BITS.items() if bits in possible]
             raise RecipeError(f"{part}: method '{self.method}' cannot give {bits} bits; for {bits}: {', '.join(able)}")
+        if self.levels == "log" and bits not in (3, 4):
+            raise RecipeError(f"{part}: levels: log goes with 3 or 4 bits, not {bits}")
 
     def for_bits(self, bits: int) -> WeightScheme:
         """The scheme itself if it can give so many bits, else the paper's choice for them (at 8: layer-wise)."""
@@ -136,7 +155,8 @@ class WeightScheme:
         if bits == 8:
             return WeightScheme("symmetric", LAYER, clip=self.clip)
         method = {2: "twn", 3: "laq", 4: "laq", 32: "none"}[bits]
-        return WeightScheme(method, self.granularity, clip=self.clip)
+        alpha = "least_squares" if bits == 4 else self.alpha  # the authors' scale at 4 bits is no better than 3 bits
+        return WeightScheme(method, self.granularity, alpha=alpha, clip=self.clip)
 
 
 @dataclass(frozen=True)
@@ -162,10 +182,10 @@ class Distill:
     `L = hidden * sum MSE(H) + attention * sum MSE(A) + logits * SCE(P) + labels * CE(labels)`.
     """
 
-    hidden: float = 1.0
-    attention: float = 1.0
-    logits: float = 1.0
-    labels: float = 0.0
+    hidden: float = field(default=1.0, metadata=SWITCH)
+    attention: float = field(default=1.0, metadata=SWITCH)
+    logits: float = field(default=1.0, metadata=SWITCH)
+    labels: float = field(default=0.0, metadata=SWITCH)
     masked: bool = True  # leave padding out of the hidden and attention terms
     sce: str = "example"  # "example": mean over examples; "element": over examples and classes, as released
     layer_map: str = "same"  # "same": student and teacher have equally many layers; "uniform": every k-th teacher layer
@@ -221,9 +241,9 @@ class Schedule:
 
 @dataclass(frozen=True)
 class Recipe:
-    """All choices in one value. `Recipe()` is the paper's TernaryBERT with TWN."""
+    """All choices in one value. What is left out is as in the paper's TernaryBERT with TWN."""
 
-    name: str = "paper"
+    name: str = "custom"
     bits: Bits = Bits()
     weight: WeightScheme = WeightScheme()
     embedding: WeightScheme = WeightScheme(granularity=ROW)
@@ -255,7 +275,10 @@ class Recipe:
         data = self.to_dict()
         for name, value in settings.items():
             set_field(data, name, value)
-        return Recipe.from_dict(data)
+        changed = Recipe.from_dict(data)
+        if changed.name in PRESETS and changed != PRESETS[changed.name]:  # a preset's name means the preset
+            return dataclasses.replace(changed, name=f"{changed.name} (changed)")
+        return changed
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values only, for YAML and JSON."""
@@ -277,10 +300,7 @@ class Recipe:
     @classmethod
     def from_yaml(cls, text: str) -> Recipe:
         """The recipe that `to_yaml` wrote, or one written by hand."""
-        try:
-            data = yaml.safe_load(text)
-        except yaml.YAMLError as error:
-            raise RecipeError(f"the recipe is not YAML: {' '.join(str(error).split())}") from None
+        data = read_yaml(text, "the recipe")
         return cls.from_dict({} if data is None else data)
 
     @classmethod
@@ -289,15 +309,20 @@ class Recipe:
         if str(name_or_path) in PRESETS:
             return PRESETS[str(name_or_path)]
         path = Path(name_or_path)
-        if not path.is_file():
-            raise RecipeError(f"no recipe '{name_or_path}': neither a file nor a preset{suggest(path.name, PRESETS)}")
-        return cls.from_yaml(path.read_text(encoding="utf-8"))
+        try:
+            text = path.read_text(encoding="utf-8")
+        except UnicodeDecodeError:
+            raise RecipeError(f"the recipe {path} is not text in UTF-8") from None
+        except OSError:
+            near = suggest(path.name, PRESETS)
+            raise RecipeError(f"no recipe '{show(name_or_path)}': neither a file nor a preset{near}") from None
+        return cls.from_yaml(text)
 
 
 _REFERENCE_CLIP = 2.5
 
 PRESETS: Mapping[str, Recipe] = {
-    "paper": Recipe(),
+    "paper": Recipe(name="paper"),
     "reference": Recipe(
         name="reference",
         weight=WeightScheme(clip=_REFERENCE_CLIP),
@@ -306,5 +331,13 @@ PRESETS: Mapping[str, Recipe] = {
         distill=Distill(masked=False, sce="element"),
         schedule=Schedule(warmup=0.1, gradient_clip="tensor", pad="max"),
     ),
-    "default": Recipe(name="default", activation=ActivationScheme("minmax", TOKEN), schedule=Schedule(warmup=0.1)),
+    "default": Recipe(
+        name="default",
+        weight=WeightScheme(alpha="least_squares"),
+        embedding=WeightScheme(granularity=ROW, alpha="least_squares"),
+        activation=ActivationScheme("minmax", TOKEN),
+        # Dropout would only blur what the student is to copy, and drawing it takes an eighth of the time.
+        # A narrow BERT needs a far larger rate than the paper's 2e-5 (docs/log.md).
+        schedule=Schedule(learning_rate=2e-4, warmup=0.1, dropout=0.0),
+    ),
 }

@@ -1,8 +1,14 @@
+from types import SimpleNamespace
+
 import torch
+from accelerate import skip_first_batches
+from accelerate.data_loader import BatchSamplerShard, DataLoaderShard
 from hypothesis import given
 from hypothesis import strategies as st
+from torch.utils.data import BatchSampler
 
 from ternarybert.distill.sampler import SimilarLengths
+from ternarybert.distill.trainer import TellEpoch
 
 
 @given(st.lists(st.integers(1, 128), min_size=1, max_size=300), st.integers(1, 16), st.integers(0, 3))
@@ -30,3 +36,18 @@ def test_epochs_differ():
     first = list(sampler)
     sampler.set_epoch(1)
     assert list(sampler) != first
+
+
+def test_a_resumed_run_of_several_processes_knows_its_epoch():
+    """As Trainer resumes the first of two processes in the third epoch, one step in."""
+    rows = list(range(64))
+    uninterrupted = SimilarLengths(rows, 8, seed=1)
+    uninterrupted.set_epoch(2)
+    wanted = [row for batch in torch.tensor(list(uninterrupted)).split(4)[::2] for row in batch.tolist()]
+
+    sampler = SimilarLengths(rows, 8, seed=1)
+    shared = BatchSamplerShard(BatchSampler(sampler, 4, drop_last=False), num_processes=2, process_index=0)
+    loader = skip_first_batches(DataLoaderShard(rows, batch_sampler=shared), 1)
+    TellEpoch(sampler).on_epoch_begin(None, SimpleNamespace(epoch=2.125), None)
+    loader.set_epoch(2)
+    assert torch.cat(list(loader)).tolist() == wanted[4:]

@@ -8,29 +8,27 @@ import math
 
 import numpy as np
 
-F = np.float32
-
 
 def ternary(w, rowwise, clip):
     w = np.clip(w, -clip, clip) if clip else w
     out = np.zeros_like(w)
     for rows in [[i] for i in range(len(w))] if rowwise else [range(len(w))]:
         part = w[list(rows)]
-        keep = np.abs(part) > F(0.7) * np.abs(part).mean(dtype=F)
+        keep = np.abs(part) > 0.7 * np.abs(part).mean()
         if keep.any():
-            out[list(rows)] = np.sign(part) * keep * np.abs(part)[keep].mean(dtype=F)
+            out[list(rows)] = np.sign(part) * keep * np.abs(part)[keep].mean()
     return out
 
 
 def symmetric_whole(x, clip=2.5):
     x = np.clip(x, -clip, clip)
-    scale = np.abs(x).max() / F(127)
+    scale = np.abs(x).max() / 127
     return np.round(x / scale) * scale
 
 
 def minmax(x):
     low, high = x.min(), x.max()
-    step = (high - low) / F(255)
+    step = (high - low) / 255
     return np.full_like(x, low) if step == 0 else np.round((x - low) / step) * step + low
 
 
@@ -79,7 +77,7 @@ class NumpyBert:
             real = mask[b].astype(bool)
             for h in range(v.shape[1]):
                 low, high = v[b, h, real].min(), v[b, h, real].max()
-                step = (high - low) / F(255)
+                step = (high - low) / 255
                 v[b, h] = np.clip(np.round((v[b, h] - low) / step), 0, 255) * step + low
         return self.rows(q), self.rows(k), v
 

@@ -11,7 +11,7 @@ from typing import Annotated
 
 import typer
 
-from ternarybert.cli import augment
+from ternarybert.cli import augment, evaluate, inspect, pack, train
 from ternarybert.errors import TernaryBertError
 
 app = typer.Typer(
@@ -41,13 +41,19 @@ def _options(
     pass
 
 
+app.command(epilog=train.FINETUNE_EXAMPLE)(train.finetune)
+app.command(epilog=train.TERNARIZE_EXAMPLE)(train.ternarize)
+app.command(epilog=evaluate.EVALUATE_EXAMPLE)(evaluate.evaluate)
+app.command(epilog=inspect.INSPECT_EXAMPLE)(inspect.inspect)
+app.command(epilog=pack.PACK_EXAMPLE)(pack.pack)
+app.command(epilog=pack.UNPACK_EXAMPLE)(pack.unpack)
 app.command(epilog=augment.EXAMPLE)(augment.augment)
 
 
 def main() -> None:
     """Entry point of the `ternarybert` command."""
     try:
-        app()
+        app(prog_name="ternarybert")
     except TernaryBertError as error:
         typer.echo(f"ternarybert: {error}", err=True)
         sys.exit(2)

@@ -10,7 +10,7 @@ from ternarybert.packed.inspect import inspect_model
 
 def model_card(name: str, model: PackedModel, metrics: dict[str, Any]) -> str:
     """A README.md for the packed folder."""
-    sizes = inspect_model(model)
+    sizes, family = inspect_model(model), model.config.get("model_type", "bert")
     best = metrics["student"]["best"]
     rows = []
     for part, scores in best["sets"].items():
@@ -24,9 +24,9 @@ tags: [ternarybert, quantization, {metrics["bits"]}]
 ---
 # {name}
 
-A BERT with weights in {{-1, 0, +1}} ({metrics["bits"]} bits for weights, word embedding and activations), made from
-its full-precision teacher by distillation-aware ternarization (TernaryBERT, EMNLP 2020) with
-ternarybert, recipe `{metrics["recipe"]}`, task `{metrics["task"]}`.
+A `{family}` model at {metrics["bits"]} bits for weights, word embedding and activations (2 bits: the values -1, 0
+and +1 times a scale), made from its full-precision teacher by distillation-aware ternarization (TernaryBERT, EMNLP
+2020) with ternarybert, recipe `{metrics["recipe"]}`, task `{metrics["task"]}`.
 
 | set | metric | teacher | this model |
 |---|---|---|---|

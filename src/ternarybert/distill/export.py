@@ -25,6 +25,7 @@ def packed_model(student: PreTrainedModel, recipe: Recipe, metrics: dict[str, An
         tensors[name] = packed_tensor(layers[name]) if name in layers else value.detach().float().cpu().numpy()
     config = student.config.to_dict()
     config.pop("quantization_config", None)
+    config["architectures"] = [type(student).__name__]  # a model that was never saved has none in its config
     return PackedModel(config, tensors, str(recipe.bits), recipe.to_dict(), metrics or {})
 
 

@@ -1,16 +1,8 @@
-"""What fine-tuning and ternarization share: where a run keeps its files, how it is set up, evaluated and resumed.
-
-While a run lasts, everything lies in a work folder beside the output (`OUT.work`): checkpoints and the best model so
-far. The output folder appears only when it is complete. So a run that is killed loses the steps since its last
-checkpoint, and nothing half-written is ever taken for a model.
-"""
+"""What fine-tuning and ternarization share: how a run is set up, evaluated, trained and resumed."""
 
 from __future__ import annotations
 
-import json
-import os
 import platform
-import shutil
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -18,15 +10,16 @@ from typing import Any
 
 import torch
 import transformers
-from transformers import TrainerCallback, TrainingArguments
-from transformers.trainer_utils import get_last_checkpoint, set_seed
+from transformers import PrinterCallback, TrainerCallback, TrainingArguments
+from transformers.trainer_utils import set_seed
 
 import ternarybert
 from ternarybert.distill.features import Collator, Features, Logits, predict_logits
-from ternarybert.distill.scores import main_metric, task_scores
-from ternarybert.errors import OutputError
+from ternarybert.distill.scores import confusion, main_metric, task_scores
+from ternarybert.distill.work import last_checkpoint, processes, read_json, write_json
+from ternarybert.errors import OutputError, TernaryBertError
 from ternarybert.recipe import Recipe
-from ternarybert.tasks import Task
+from ternarybert.tasks import Task, TaskData
 
 
 @dataclass(frozen=True)
@@ -52,6 +45,7 @@ class History:
 
     metric: str
     evaluations: list[dict[str, Any]] = field(default_factory=list)
+    confusion: dict[str, list[list[int]]] = field(default_factory=dict)  # of the best, on each labelled set
 
     @property
     def best(self) -> dict[str, Any]:
@@ -65,31 +59,18 @@ class History:
         return bool(self.best["step"] == step)
 
 
-def prepare_output(output: Path, settings: Settings, marker: str) -> Path:
-    """The work folder of a run; an error if the output, or another run's work, would be lost."""
-    work = output.with_name(f"{output.name}.work")
-    if not is_first_process():  # what the first finds, holds for all
-        return work
-    if output.exists() and not settings.force:
-        raise OutputError(f"{output} exists already; choose another --output, or --force to replace it")
-    if output.exists() and any(output.iterdir()) and not (output / marker).is_file():
-        raise OutputError(f"{output} holds something that is not a model of ours; nothing was touched")
-    if work.exists() and not settings.resume:
-        if not settings.force:
-            raise OutputError(f"{work} holds an unfinished run; --resume continues it, --force starts anew")
-        shutil.rmtree(work)
-    work.mkdir(parents=True, exist_ok=True)
-    return work
-
-
-def is_first_process() -> bool:
-    """Whether this is the process that writes; torchrun numbers them before torch.distributed is up."""
-    return int(os.environ.get("RANK", "0")) == 0
-
-
-def last_checkpoint(work: Path, resume: bool) -> str | None:
-    """Where a resumed run continues."""
-    return get_last_checkpoint(str(work)) if resume else None
+def plan(model: str, data: TaskData, recipe: Recipe, settings: Settings) -> dict[str, Any]:
+    """Everything that decides the result; a run can only be resumed with the same."""
+    task, folder = data.task, Path(model)
+    return {
+        "model": str(folder.resolve()) if folder.is_dir() else model,
+        "data": [task.name, len(data.train or ()), task.labels, task.max_length],
+        "recipe": recipe.to_dict(),
+        "seed": settings.seed,
+        "number of steps": settings.max_steps,
+        "number of evaluations": settings.evaluations,
+        "batch split": [settings.accumulation, processes()],
+    }
 
 
 def training_arguments(work: Path, recipe: Recipe, task: Task, rows: int, settings: Settings) -> TrainingArguments:
@@ -99,12 +80,14 @@ def training_arguments(work: Path, recipe: Recipe, task: Task, rows: int, settin
     if batch % settings.accumulation:
         raise OutputError(f"a batch of {batch} does not divide into {settings.accumulation} micro-batches")
     epochs = schedule.epochs or task.epochs
-    steps = settings.max_steps if settings.max_steps > 0 else max(1, int(epochs * -(-rows // batch)))
+    steps = settings.max_steps if settings.max_steps > 0 else max(1, int(epochs * -(-rows // (batch * processes()))))
     every = max(1, steps // max(1, settings.evaluations))
     return TrainingArguments(
         output_dir=str(work),
         per_device_train_batch_size=batch // settings.accumulation,
         gradient_accumulation_steps=settings.accumulation,
+        learning_rate=schedule.learning_rate,
+        weight_decay=schedule.weight_decay,
         num_train_epochs=epochs,
         max_steps=settings.max_steps,
         max_grad_norm=1.0 if schedule.gradient_clip == "global" else 0.0,
@@ -117,7 +100,7 @@ def training_arguments(work: Path, recipe: Recipe, task: Task, rows: int, settin
         save_steps=every,
         save_total_limit=1,
         seed=settings.seed,
-        use_cpu=(settings.device == "cpu"),
+        use_cpu=settings.device == "cpu" or not torch.accelerator.is_available(),
         bf16=settings.bf16,
         report_to=settings.report_to,
         disable_tqdm=True,
@@ -142,25 +125,29 @@ class Evaluating:
         self.features, self.task, self.work, self.teacher_logits = features, task, work, teacher_logits
         self.history = History("")
         if (work / "history.json").is_file():
-            self.history = History(**json.loads((work / "history.json").read_text(encoding="utf-8")))
+            self.history = History(**read_json(work / "history.json"))
 
     def evaluate(self, *_: Any, **__: Any) -> dict[str, float]:
         """Scores of the model as it is, on every set; selection looks at their mean."""
         trainer: Any = self
         model = trainer.accelerator.unwrap_model(trainer.model)
-        sets = {}
+        sets, tables = {}, {}
         for name, rows in self.features.evals.items():
             logits = predict_logits(model, rows, self.features.tokenizer)
             sets[name] = task_scores(self.task, logits, rows, self.teacher_logits.get(name))
+            tables[name] = confusion(self.task, logits, rows)
         names = next(iter(sets.values())).keys()
         scores = {name: sum(s[name] for s in sets.values()) / len(sets) for name in names}
         self.history.metric = main_metric(self.task, scores)
         is_best = self.history.add(trainer.state.global_step, scores, sets)
+        if is_best:
+            self.history.confusion = {name: table for name, table in tables.items() if table is not None}
         if trainer.is_world_process_zero():
             if is_best:
                 self.save_best(model)
-            (self.work / "history.json").write_text(json.dumps(self.history.__dict__), encoding="utf-8")
+            write_json(self.work / "history.json", self.history.__dict__)
         logs = {f"eval_{name}": value for name, value in scores.items()}
+        logs["eval_best"] = self.history.best["scores"][self.history.metric]
         trainer.log(logs)
         trainer.control = trainer.callback_handler.on_evaluate(trainer.args, trainer.state, trainer.control, logs)
         return logs
@@ -170,24 +157,38 @@ class Evaluating:
         raise NotImplementedError
 
 
+class _Begun(TrainerCallback):  # type: ignore[misc]
+    """Notes that a step has begun: what fails before it is the checkpoint's fault."""
+
+    begun = False
+
+    def on_step_begin(self, *_: Any, **__: Any) -> None:
+        self.begun = True
+
+
 def train(trainer: Any, settings: Settings, work: Path) -> dict[str, float]:
     """Run the trainer to its end, evaluate once more if the last step was not, and say how long it took."""
-    begin = time.perf_counter()
+    start, watcher = time.perf_counter(), _Begun()
+    trainer.remove_callback(PrinterCallback)  # a library never prints
+    trainer.add_callback(watcher)
     set_seed(settings.seed)
-    checkpoint = last_checkpoint(work, settings.resume)
+    checkpoint = last_checkpoint(work) if settings.resume else None
     try:
         result = trainer.train(resume_from_checkpoint=checkpoint)
-    except (OSError, RuntimeError, ValueError, KeyError, EOFError) as error:
-        if checkpoint is not None and trainer.state.global_step == 0:
-            raise OutputError(
-                f"cannot continue from {checkpoint}: {error}; remove that folder or use --force"
-            ) from error
+    except TernaryBertError:
         raise
+    except Exception as error:
+        if checkpoint is None or watcher.begun:
+            raise
+        reason = str(error).strip().split("\n")[0]
+        raise OutputError(
+            f"cannot continue from {checkpoint} ({reason}); remove that folder, or --force to start anew"
+        ) from error
     if not trainer.history.evaluations or trainer.history.evaluations[-1]["step"] != trainer.state.global_step:
         trainer.evaluate()
     return {
         "steps": trainer.state.global_step,
-        "seconds": round(time.perf_counter() - begin, 1),
+        "seconds": round(time.perf_counter() - start, 1),
         "examples_per_second": round(result.metrics["train_samples_per_second"], 2),
         "train_loss": result.metrics["train_loss"],
     }

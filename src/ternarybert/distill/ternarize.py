@@ -7,24 +7,19 @@ from pathlib import Path
 from typing import Any
 
 from torch import nn
-from transformers import AutoConfig, AutoModelForSequenceClassification, AutoTokenizer, PreTrainedModel
+from transformers import PreTrainedModel
 
 from ternarybert import packed
 from ternarybert.distill.card import model_card
 from ternarybert.distill.export import packed_model
-from ternarybert.distill.features import Features, predict_logits, tokenize
-from ternarybert.distill.run import (
-    Evaluating,
-    Settings,
-    make_collator,
-    prepare_output,
-    train,
-    training_arguments,
-    versions,
-)
+from ternarybert.distill.features import predict_logits
+from ternarybert.distill.models import features_of, load_classifier, load_tokenizer
+from ternarybert.distill.run import Evaluating, Settings, make_collator, plan, train, training_arguments, versions
 from ternarybert.distill.scores import confusion, main_metric, task_scores
 from ternarybert.distill.trainer import DistillTrainer
+from ternarybert.distill.work import check_output, prepare_work
 from ternarybert.errors import DataError, UnsupportedModelError
+from ternarybert.packed.folder import check_place
 from ternarybert.recipe import PRESETS, Recipe
 from ternarybert.student import expose_scores, make_student
 from ternarybert.tasks import TaskData, align_labels
@@ -53,17 +48,17 @@ def ternarize(
     (with `distill.layer_map: uniform`). Labels are only used to score.
     """
     recipe, settings, output = recipe or PRESETS["default"], settings or Settings(), Path(output)
-    work = prepare_output(output, settings, "recipe.yaml")
-    network = load_classifier(teacher)
+    check_output(output, settings, "recipe.yaml")
+    check_place(output, replaceable=settings.force and packed.is_packed(output))  # now rather than after hours
+    network, tokenizer = load_classifier(teacher), load_tokenizer(teacher)
     data = check_data(data, network)
-    tokenizer = AutoTokenizer.from_pretrained(teacher)
-    features = tokenize(data, tokenizer, getattr(network.config, "max_position_embeddings", None))
+    features = features_of(data, tokenizer, network)
     expose_scores(network)
 
     pupil = make_student(load_classifier(student or teacher), recipe)
     check_depths(pupil, network, recipe)
     set_dropout(pupil, recipe.schedule.dropout)
-    teacher_logits = {name: predict_logits(network, rows, tokenizer) for name, rows in features.evals.items()}
+    work = prepare_work(output, settings, plan(teacher, data, recipe, settings) | {"student": student})
     trainer = TernarizeTrainer(
         pupil,
         training_arguments(work, recipe, data.task, len(data.train or ()), settings),
@@ -76,6 +71,7 @@ def ternarize(
         regression=data.task.regression,
         teacher=network,
     )
+    teacher_logits = {name: predict_logits(trainer.teacher, rows, tokenizer) for name, rows in features.evals.items()}
     trainer.watch(features, data.task, work, teacher_logits)
     measured = train(trainer, settings, work)
     teacher_scores = {name: task_scores(data.task, teacher_logits[name], rows) for name, rows in features.evals.items()}
@@ -83,19 +79,6 @@ def ternarize(
     if trainer.is_world_process_zero():
         _write(output, work, tokenizer, recipe, metrics, settings)
     return metrics
-
-
-def load_classifier(folder: str) -> PreTrainedModel:
-    """A model with a sequence-classification head; an error if it would have to be made up."""
-    config = AutoConfig.from_pretrained(folder)
-    heads = config.architectures or []
-    if not any(name.endswith("ForSequenceClassification") for name in heads):
-        raise UnsupportedModelError(
-            f"'{folder}' has no classification head (it is a {', '.join(heads) or 'model of unknown kind'}); "
-            "make a teacher of it first: ternarybert finetune"
-        )
-    model: PreTrainedModel = AutoModelForSequenceClassification.from_pretrained(folder)
-    return model
 
 
 def check_data(data: TaskData, teacher: PreTrainedModel) -> TaskData:
@@ -107,12 +90,17 @@ def check_data(data: TaskData, teacher: PreTrainedModel) -> TaskData:
     outputs, wanted = teacher.config.num_labels, data.task.num_labels
     if wanted is not None and wanted != outputs:
         raise DataError(f"the teacher has {outputs} outputs, but the data have {wanted} labels")
-    return data if data.task.labels is None else align_labels(data, teacher.config.id2label)
+    return align_labels(data, teacher.config.id2label)
 
 
 def check_depths(student: PreTrainedModel, teacher: PreTrainedModel, recipe: Recipe) -> None:
-    """A student with fewer layers needs a layer map, and the same width."""
+    """A student with fewer layers needs a layer map, and the same width, words and labels."""
     ours, theirs = student.config, teacher.config
+    for what in ("num_labels", "vocab_size"):
+        if getattr(ours, what) != getattr(theirs, what):
+            raise UnsupportedModelError(
+                f"student and teacher differ in {what}: {getattr(ours, what)} against {getattr(theirs, what)}"
+            )
     if ours.hidden_size != theirs.hidden_size or ours.num_attention_heads != theirs.num_attention_heads:
         raise UnsupportedModelError(
             f"student and teacher differ in width: {ours.hidden_size} with {ours.num_attention_heads} heads "
@@ -122,6 +110,11 @@ def check_depths(student: PreTrainedModel, teacher: PreTrainedModel, recipe: Rec
         raise UnsupportedModelError(
             f"the student has {ours.num_hidden_layers} layers, the teacher {theirs.num_hidden_layers}; "
             "set distill.layer_map=uniform"
+        )
+    if theirs.num_hidden_layers % ours.num_hidden_layers:
+        raise UnsupportedModelError(
+            f"the teacher's {theirs.num_hidden_layers} layers do not spread evenly over "
+            f"the student's {ours.num_hidden_layers}"
         )
 
 
@@ -154,6 +147,7 @@ def _metrics(
         "confusion": {
             "labels": list(data.task.labels or ()),
             "teacher": confusion(data.task, trainer.teacher_logits[name], features.evals[name]),
+            "student": history.confusion.get(name),
         },
         **measured,
         "train_rows": len(data.train or ()),
@@ -168,15 +162,9 @@ def _write(
     best = packed.read(work / "best")
     model = packed.PackedModel(best.config, best.tensors, best.bits, best.recipe, metrics)
     tokenizer.save_pretrained(work / "tokenizer")
-    files: dict[str, Any] = {path.name: path for path in (work / "tokenizer").iterdir()}
+    files: dict[str, Any] = {path.name: path for path in (work / "tokenizer").iterdir() if path.is_file()}
     files["recipe.yaml"] = recipe.to_yaml().encode()
-    files["README.md"] = model_card(output.name, model, metrics).encode()
+    files["README.md"] = model_card(output.absolute().name, model, metrics).encode()
     packed.write(output, model, extra_files=files, force=settings.force)
     if not settings.keep_checkpoints:
         shutil.rmtree(work)
-
-
-def features_of(data: TaskData, folder: str, network: PreTrainedModel) -> Features:
-    """A task's rows as the model in `folder` reads them."""
-    tokenizer = AutoTokenizer.from_pretrained(folder)
-    return tokenize(data, tokenizer, getattr(network.config, "max_position_embeddings", None))

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch.optim import Optimizer
-from transformers import PreTrainedModel, Trainer
+from transformers import PreTrainedModel, Trainer, TrainerCallback
 
 from ternarybert.distill.features import LENGTH
 from ternarybert.distill.losses import (
@@ -34,8 +34,23 @@ from ternarybert.student import QuantizedWeight, quantized_layers
 LOSS_BASED = ("lat", "laq")  # methods that read the optimizer's second moments
 
 
+class TellEpoch(TrainerCallback):  # type: ignore[misc]
+    """Tells the sampler its epoch. Accelerate's data loader fails to when a run of several processes is resumed."""
+
+    def __init__(self, sampler: SimilarLengths) -> None:
+        self.sampler = sampler
+
+    def on_epoch_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        """A resumed run begins in the middle of one."""
+        self.sampler.set_epoch(int(state.epoch or 0))
+
+
 class BertTrainer(Trainer):  # type: ignore[misc]
-    """Fine-tuning on labels with BertAdam and a linear schedule: how teachers are made."""
+    """Fine-tuning on labels with a linear schedule: how teachers are made, with Trainer's own AdamW.
+
+    Bias correction is on purpose: without it the first steps are three times too large for a fresh task head, and
+    MiniLM on MRPC ended at 71 % accuracy.
+    """
 
     model: Any
     optimizer: Any
@@ -49,15 +64,6 @@ class BertTrainer(Trainer):  # type: ignore[misc]
         super().__init__(*args, **kwargs)
         self.recipe, self.regression = recipe, regression
 
-    def create_optimizer(self, model: Any = None) -> Any:
-        """BertAdam with the recipe's settings."""
-        if self.optimizer is None:
-            schedule = self.recipe.schedule
-            groups = parameter_groups(self.model, schedule.weight_decay)
-            clip = schedule.gradient_clip == "tensor"
-            self.optimizer = BertAdam(groups, lr=schedule.learning_rate, clip_tensors=clip)
-        return self.optimizer
-
     def create_scheduler(self, num_training_steps: int, optimizer: Optimizer | None = None) -> Any:
         """Linear warm-up and decay."""
         if self.lr_scheduler is None:
@@ -68,11 +74,13 @@ class BertTrainer(Trainer):  # type: ignore[misc]
 
     def _get_train_sampler(self, train_dataset: Any = None) -> Any:
         """Similar lengths together, cut by the whole step's batch: the same rows whatever it is divided into."""
-        if self.args.train_sampling_strategy != "group_by_length":
-            return super()._get_train_sampler(train_dataset)
-        step = self.args.train_batch_size * self.args.gradient_accumulation_steps * self.args.world_size
         rows = self.train_dataset if train_dataset is None else train_dataset
-        return SimilarLengths(rows[LENGTH], step, self.args.seed)
+        grouped = self.args.train_sampling_strategy == "group_by_length"
+        lengths = list(rows[LENGTH]) if grouped else [0] * len(rows)  # where all are alike the order is just random
+        step = self.args.train_batch_size * self.args.gradient_accumulation_steps * self.args.world_size
+        sampler = SimilarLengths(lengths, step, self.args.seed)
+        self.add_callback(TellEpoch(sampler))
+        return sampler
 
     def compute_loss(
         self, model: Any, inputs: dict[str, Tensor], return_outputs: bool = False, num_items_in_batch: Any = None
@@ -121,9 +129,13 @@ class DistillTrainer(BertTrainer):
 
     def create_optimizer(self, model: Any = None) -> Any:
         """BertAdam, whose second moments LAT and LAQ read."""
-        optimizer = super().create_optimizer(model)
-        read_second_moments(self.model, optimizer, self.recipe)
-        return optimizer
+        if self.optimizer is None:
+            schedule = self.recipe.schedule
+            groups = parameter_groups(self.model, schedule.weight_decay)
+            clip = schedule.gradient_clip == "tensor"
+            self.optimizer = BertAdam(groups, lr=schedule.learning_rate, clip_tensors=clip)
+            read_second_moments(self.model, self.optimizer, self.recipe)
+        return self.optimizer
 
     def compute_loss(
         self, model: Any, inputs: dict[str, Tensor], return_outputs: bool = False, num_items_in_batch: Any = None

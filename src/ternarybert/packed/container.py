@@ -41,8 +41,19 @@ _DTYPES: dict[str, np.dtype[Any]] = {
     "U8": np.dtype("u1"),
     "I8": np.dtype("i1"),
 }
-_OTHER_SIZES = {"BOOL": 1, "I16": 2, "U16": 2, "BF16": 2, "I32": 4, "U32": 4, "I64": 8, "U64": 8, "F64": 8}
-_SIZES = {**_OTHER_SIZES, **{name: dtype.itemsize for name, dtype in _DTYPES.items()}}
+_BF16 = "BF16"  # NumPy has no such type: the upper half of a float32
+_FOREIGN: dict[str, np.dtype[Any]] = {  # what plain folders may hold besides
+    "BOOL": np.dtype("?"),
+    "I16": np.dtype("<i2"),
+    "U16": np.dtype("<u2"),
+    _BF16: np.dtype("<u2"),
+    "I32": np.dtype("<i4"),
+    "U32": np.dtype("<u4"),
+    "I64": np.dtype("<i8"),
+    "U64": np.dtype("<u8"),
+    "F64": np.dtype("<f8"),
+}
+_ALL_DTYPES = {**_FOREIGN, **_DTYPES}
 
 
 @dataclass(frozen=True)
@@ -91,17 +102,30 @@ def map_container(path: Path) -> tuple[dict[str, Array], mmap.mmap]:
         mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
     if foreign := [name for name, entry in entries.items() if entry.dtype not in _DTYPES]:
         raise ContainerError(f"tensor '{foreign[0]}' is {entries[foreign[0]].dtype}; allowed: {', '.join(_DTYPES)}")
-    arrays: dict[str, Array] = {}
+    return {name: _view(mapped, entry) for name, entry in entries.items()}, mapped
+
+
+def map_any(path: Path) -> dict[str, Array]:
+    """Map a safetensors file that is not ours, with whatever dtypes it has; bfloat16 is widened to float32."""
+    with path.open("rb") as file:
+        entries = _header(file)
+        mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+    views = {name: _view(mapped, entry) for name, entry in entries.items()}
     for name, entry in entries.items():
-        flat = np.frombuffer(mapped, _DTYPES[entry.dtype], prod(entry.shape), entry.begin)
-        arrays[name] = flat.astype(flat.dtype.newbyteorder("="), copy=False).reshape(entry.shape)
-    return arrays, mapped
+        if entry.dtype == _BF16:
+            views[name] = (views[name].astype(np.uint32) << 16).view(np.float32)
+    return views
 
 
 def read_shapes(path: Path) -> dict[str, tuple[int, ...]]:
     """Read only the header of any safetensors file: the shape of each tensor."""
     with path.open("rb") as file:
         return {name: entry.shape for name, entry in _header(file).items()}
+
+
+def _view(mapped: mmap.mmap, entry: Entry) -> Array:
+    flat = np.frombuffer(mapped, _ALL_DTYPES[entry.dtype], prod(entry.shape), entry.begin)
+    return flat.astype(flat.dtype.newbyteorder("="), copy=False).reshape(entry.shape)
 
 
 def _put(file: BinaryIO, digest: Any, data: bytes | memoryview) -> None:  # hashlib has no public type
@@ -148,14 +172,14 @@ def _entry(name: str, described: object, start: int) -> Entry:
     if not isinstance(described, dict) or described.keys() != {"dtype", "shape", "data_offsets"}:
         raise ContainerError(f"tensor '{name}': the header must give dtype, shape and data_offsets, and nothing else")
     dtype, shape, offsets = described["dtype"], described["shape"], described["data_offsets"]
-    if not isinstance(dtype, str) or dtype not in _SIZES:
+    if not isinstance(dtype, str) or dtype not in _ALL_DTYPES:
         raise ContainerError(f"tensor '{name}': unknown dtype {show(dtype)}")
     if not _naturals(shape) or not _naturals(offsets) or len(offsets) != 2:
         raise ContainerError(f"tensor '{name}': shape {show(shape)} or data_offsets {show(offsets)} is malformed")
-    if offsets[1] - offsets[0] != prod(shape) * _SIZES[dtype]:
+    if offsets[1] - offsets[0] != prod(shape) * _ALL_DTYPES[dtype].itemsize:
         raise ContainerError(
             f"tensor '{name}': {offsets[1] - offsets[0]} bytes are given, but {dtype} of shape {shape} takes "
-            f"{prod(shape) * _SIZES[dtype]}"
+            f"{prod(shape) * _ALL_DTYPES[dtype].itemsize}"
         )
     return Entry(dtype, tuple(shape), start + offsets[0], start + offsets[1])
 

@@ -8,6 +8,7 @@ refused by name: rounding it here would give a model that nobody evaluated.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -35,7 +36,8 @@ def pack_released(
     """Pack a checkpoint of the released code, given as NumPy arrays.
 
     Its clipping bounds (buffers named `*clip*`) are settings, not weights, and are left out: the recipe must tell how
-    activations were quantized. The configuration of that time names no model type; it is BERT.
+    activations were quantized. What the configuration of that time does not name, the tensors tell: it is BERT, and
+    its head is for GLUE or for SQuAD.
     """
     tensors: dict[str, PackedTensor | Float] = {}
     for name, array in state.items():
@@ -45,13 +47,22 @@ def pack_released(
             tensors[name] = pack_ternary(name, array, packing=packing)
         else:
             tensors[name] = array.astype(np.float32) if array.dtype.kind == "f" else array  # `write` refuses others
-    full_config = {"model_type": "bert", **config}
+    full_config = {"model_type": "bert", **_head(state), **config}
     return PackedModel(full_config, tensors, f"2-2-{activation_bits}", dict(recipe or {}), dict(metrics or {}))
+
+
+def repack(model: PackedModel, packing: str) -> PackedModel:
+    """The same model with its ternary codes packed otherwise."""
+    ternary = {name: t for name, t in model.tensors.items() if isinstance(t, PackedTensor) and t.bits == 2}
+    if packing == "dense" and not ternary:
+        raise NotTernaryError(f"only ternary weights can be packed densely, and at {model.bits} there are none")
+    packed = {name: PackedTensor.pack(t.unpack(), t.scale, bits=2, packing=packing) for name, t in ternary.items()}
+    return replace(model, tensors={**model.tensors, **packed})
 
 
 def pack_ternary(name: str, w: npt.NDArray[Any], *, packing: str = "plain") -> PackedTensor:
     """Pack a float matrix of ternary values, layer-wise if one magnitude suffices, else row-wise."""
-    if w.ndim != 2 or not np.isfinite(w).all():
+    if w.ndim != 2 or 0 in w.shape or not np.isfinite(w).all():
         raise NotTernaryError(f"tensor '{name}' of shape {w.shape} is not a matrix of finite numbers")
     w = w.astype(np.float32, copy=False)
     magnitude = np.abs(w)
@@ -72,6 +83,20 @@ def unpack_to_float(model: PackedModel) -> dict[str, npt.NDArray[np.float32]]:
     return {
         name: tensor.dequantize() if isinstance(tensor, PackedTensor) else np.array(tensor, np.float32)
         for name, tensor in model.tensors.items()
+    }
+
+
+def _head(state: State) -> dict[str, Any]:
+    """Model class and labels, as transformers writes them."""
+    if "qa_outputs.weight" in state:
+        return {"architectures": ["BertForQuestionAnswering"]}
+    if "classifier.weight" not in state:
+        return {}
+    names = [f"LABEL_{number}" for number in range(len(state["classifier.weight"]))]
+    return {
+        "architectures": ["BertForSequenceClassification"],
+        "id2label": {str(number): name for number, name in enumerate(names)},
+        "label2id": {name: number for number, name in enumerate(names)},
     }
 
 

@@ -15,6 +15,7 @@ import hashlib
 import re
 import shutil
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
 
@@ -26,7 +27,6 @@ from ternarybert.errors import (
     PackedConfigError,
     PackedError,
     PackedTensorError,
-    TernaryBertError,
     UnsafeFileError,
 )
 from ternarybert.packed import folder as files
@@ -53,53 +53,32 @@ def write(
     place, extra = Path(folder).absolute(), extra_files or {}  # so that "." has a name and a parent
     model.check()
     _check_extra(extra)
-    tensors = {name: _halved(name, tensor) for name, tensor in model.tensors.items()} if half else model.tensors
-    try:
+    tensors = model.tensors
+    if half:
+        # transformers computes in the dtype of the first tensor it finds, unless the config names one.
+        model = replace(model, config={**model.config, "dtype": model.config.get("dtype") or "float32"})
+        tensors = {name: _halved(name, tensor) for name, tensor in tensors.items()}
+    with files.writing(folder):
         _write(place, model, tensors, extra, force=force)
-    except TernaryBertError:
-        raise
-    except OSError as error:
-        raise PackedError(f"{folder}: cannot be written: {error.strerror or error}") from error
 
 
 def read(folder: str | Path) -> PackedModel:
     """Read and check the folder; the tensors are views of the mapped file."""
-    try:
+    with files.reading(folder):
         return _read(Path(folder))
-    except PackedError as error:
-        raise type(error)(f"{folder}: {error}") from error
-    except OSError as error:
-        raise PackedError(f"{folder}: cannot be read: {error.strerror or error}") from error
 
 
 def is_packed(folder: str | Path) -> bool:
     """Tell whether this is a packed folder, of whatever format version."""
     try:
-        section = _load_object(Path(folder), CONFIG).get("quantization_config")
+        section = load_object(Path(folder), CONFIG).get("quantization_config")
     except (PackedError, OSError):
         return False
     return isinstance(section, dict) and section.get("quant_method") == QUANT_METHOD
 
 
-# --- reading ---------------------------------------------------------------------------------------------------
-
-
-def _read(place: Path) -> PackedModel:
-    if not place.is_dir():
-        raise NotPackedError("there is no such folder")
-    files.refuse_escapes(place)
-    config = _load_object(place, CONFIG)
-    announced = manifest.parse(config)
-    del config["quantization_config"]
-    arrays = _load_arrays(place, announced)
-    tensors = {name: _tensor(name, spec, arrays) for name, spec in sorted(announced.tensors.items())}
-    metrics = _load_object(place, METRICS) if files.find_file(place, METRICS) else {}
-    model = PackedModel(config, tensors, announced.bits, announced.recipe, metrics)
-    model.check()
-    return model
-
-
-def _load_object(place: Path, name: str) -> dict[str, Any]:
+def load_object(place: Path, name: str) -> dict[str, Any]:
+    """Read a JSON object from a file of the folder."""
     path = files.find_file(place, name)
     if path is None:
         raise NotPackedError(f"there is no {name}")
@@ -111,6 +90,24 @@ def _load_object(place: Path, name: str) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise PackedConfigError(f"{name} is not a JSON object")
     return value
+
+
+# --- reading ---------------------------------------------------------------------------------------------------
+
+
+def _read(place: Path) -> PackedModel:
+    if not place.is_dir():
+        raise NotPackedError("there is no such folder")
+    files.refuse_escapes(place)
+    config = load_object(place, CONFIG)
+    announced = manifest.parse(config)
+    del config["quantization_config"]
+    arrays = _load_arrays(place, announced)
+    tensors = {name: _tensor(name, spec, arrays) for name, spec in sorted(announced.tensors.items())}
+    metrics = load_object(place, METRICS) if files.find_file(place, METRICS) else {}
+    model = PackedModel(config, tensors, announced.bits, announced.recipe, metrics)
+    model.check()
+    return model
 
 
 def _load_arrays(place: Path, announced: Manifest) -> dict[str, Array]:

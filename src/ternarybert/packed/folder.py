@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from ternarybert.errors import FolderExistsError, PackedConfigError, UnsafeFileError
+from ternarybert.errors import FolderExistsError, PackedConfigError, PackedError, TernaryBertError, UnsafeFileError
 
 PICKLED = (".bin", ".pt", ".pth", ".pkl", ".pickle", ".ckpt", ".joblib")
 
@@ -35,6 +35,28 @@ def read_file(path: Path, limit: int) -> bytes:
     if len(data) > limit:
         raise PackedConfigError(f"{path.name} is longer than {limit} bytes, which is the limit")
     return data
+
+
+@contextmanager
+def reading(folder: str | Path) -> Iterator[None]:
+    """Let every error of the block name the folder, and those of the disk be ours."""
+    try:
+        yield
+    except PackedError as error:
+        raise type(error)(f"{folder}: {error}") from error
+    except OSError as error:
+        raise PackedError(f"{folder}: cannot be read: {error.strerror or error}") from error
+
+
+@contextmanager
+def writing(folder: str | Path) -> Iterator[None]:
+    """Let the errors of the disk be ours."""
+    try:
+        yield
+    except TernaryBertError:  # some of them are errors of the disk by descent
+        raise
+    except OSError as error:
+        raise PackedError(f"{folder}: cannot be written: {error.strerror or error}") from error
 
 
 def refuse_escapes(folder: Path) -> None:

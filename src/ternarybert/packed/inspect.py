@@ -18,12 +18,14 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ternarybert.errors import NotPackedError, PackedError, PackedTensorError
+from ternarybert.errors import PackedTensorError
 from ternarybert.packed.codec import Coding
 from ternarybert.packed.container import read_shapes
+from ternarybert.packed.folder import reading
 from ternarybert.packed.manifest import Float, parse_bits
 from ternarybert.packed.model import PackedModel
 from ternarybert.packed.names import Shapes, is_quantized, is_word_embedding
+from ternarybert.packed.plain import weight_files
 from ternarybert.packed.tensor import PackedTensor
 
 _FLOAT32 = 4  # bytes
@@ -122,15 +124,8 @@ def estimate(
 
 def folder_shapes(folder: str | Path) -> dict[str, tuple[int, ...]]:
     """Read names and shapes of a plain Hugging Face folder from its safetensors headers; no weights are loaded."""
-    place = Path(folder)
-    paths = [place / "model.safetensors"] if (place / "model.safetensors").is_file() else []
-    paths = paths or sorted(place.glob("model-*-of-*.safetensors"))
-    if not paths:
-        raise NotPackedError(f"{folder}: there is no model.safetensors, and pickled weights are never read")
-    try:
-        return {name: shape for path in paths for name, shape in read_shapes(path).items()}
-    except OSError as error:
-        raise PackedError(f"{folder}: cannot be read: {error.strerror or error}") from error
+    with reading(folder):
+        return {name: shape for path in weight_files(folder) for name, shape in read_shapes(path).items()}
 
 
 def _measure(name: str, tensor: PackedTensor | Float, reference: npt.NDArray[np.floating[Any]] | None) -> TensorStats:

@@ -1,5 +1,12 @@
 """The paper's quantizers as pure functions: tensor in, codes and scales out."""
 
+try:
+    import torch as _torch  # noqa: F401
+except ImportError as error:
+    from ternarybert.errors import MissingExtraError
+
+    raise MissingExtraError("quantizers work on torch tensors: pip install 'ternarybert[train]'") from error
+
 from ternarybert.quantize.laq import quantize_laq
 from ternarybert.quantize.quantized import Quantized
 from ternarybert.quantize.ste import straight_through

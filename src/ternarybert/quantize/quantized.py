@@ -34,15 +34,20 @@ class Quantized:
 
 def dequantize(codes: Tensor, scale: Tensor, offset: Tensor | None) -> Tensor:
     """`scale * codes + offset`, from codes that are floats already."""
-    return codes * scale if offset is None else torch.addcmul(offset, codes, scale)
+    x_hat = codes * scale
+    return x_hat if offset is None else x_hat.add_(offset)
 
 
 def as_units(x: Tensor, granularity: Granularity) -> Tensor:
-    """`x` as a matrix (units, elements of a unit), in float32, or in float64 when it comes so."""
+    """`x` as a matrix (units, elements of a unit), in float32, or in float64 when it comes so.
+
+    Detached: no gradient flows through codes and scales; `straight_through` says where it goes instead.
+    """
     if x.numel() == 0 or x.ndim == 0:
         raise QuantizationError(f"nothing to quantize in a tensor of shape {tuple(x.shape)}")
-    if x.dtype is not torch.float64:
-        x = x.float()
+    if not x.is_floating_point():
+        raise QuantizationError(f"only floating-point tensors are quantized, got {x.dtype}")
+    x = x.detach() if x.dtype is torch.float64 else x.detach().float()
     return x.reshape(_count(x, granularity), -1)
 
 
@@ -56,9 +61,10 @@ def _count(x: Tensor, granularity: Granularity) -> int:
             return rows
         case "sample":
             return x.shape[0]
-    if rows % granularity.rows:
-        raise QuantizationError(f"{rows} rows do not divide into groups of {granularity.rows}")
-    return rows // granularity.rows
+        case _:  # group
+            if rows % granularity.rows:
+                raise QuantizationError(f"{rows} rows do not divide into groups of {granularity.rows}")
+            return rows // granularity.rows
 
 
 def per_unit(values: Tensor, x: Tensor, granularity: Granularity) -> Tensor:

@@ -64,7 +64,7 @@ def ternarize_lat(
         alpha = _exact_scale(units, d)
     else:
         magnitude = units.abs()
-        alpha = alternate(magnitude, d, start(magnitude, granularity, previous), lambda a: kept(magnitude, a / 2))
+        alpha = alternate(magnitude, d, start(magnitude, w, granularity, previous), lambda a: kept(magnitude, a / 2))
     return _quantized(w, granularity, threshold(units, alpha / 2), alpha)
 
 
@@ -100,12 +100,16 @@ def curvature(second_moment: Tensor, w: Tensor, granularity: Granularity) -> Ten
     return d
 
 
-def start(magnitude: Tensor, granularity: Granularity, previous: Tensor | None = None) -> Tensor:
-    """The |b| that an alternation starts from."""
-    delta = twn_threshold(magnitude)
+def start(magnitude: Tensor, w: Tensor, granularity: Granularity, previous: Tensor | None = None) -> Tensor:
+    """The |b| that an alternation starts from: of `previous`, or of TWN where that is missing or all zero."""
+    b = kept(magnitude, twn_threshold(magnitude))
     if previous is None:
-        return kept(magnitude, delta)
-    return as_units(previous, granularity).abs().sign_()
+        return b
+    if previous.shape != w.shape:
+        raise QuantizationError(f"previous {tuple(previous.shape)} does not fit weights {tuple(w.shape)}")
+    before = as_units(previous.float(), granularity).abs()
+    require_finite(before.sum(1), "with this previous")
+    return torch.where(before.any(1, keepdim=True), before.sign_().to(b.dtype), b)
 
 
 def alternate(
@@ -124,6 +128,7 @@ def alternate(
     moving = torch.ones_like(alpha, dtype=torch.bool)
     for _ in range(MAX_ITERATIONS):
         new = torch.where(moving, scale(nearest(alpha), d, dw), alpha)
+        require_finite(new, "weights")
         moving = (new - alpha).abs() > TOLERANCE * alpha
         alpha = new
         if not bool(moving.any()):

@@ -82,7 +82,7 @@ class ActivationQuantizer:
             return self._quantize(p, None)
         keys = real[:, None, None, :]
         mask = keys if self.scheme.granularity == TOKEN else keys & real[:, None, :, None]
-        return self._quantize(p, mask).masked_fill(~keys, 0.0)
+        return self._quantize(p, mask) * keys
 
     def values(self, v: Tensor) -> Tensor:
         """V, (B, N_H, n, d_h)."""

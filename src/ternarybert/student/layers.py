@@ -52,7 +52,7 @@ def quantize_weight(w: Tensor, scheme: WeightScheme, bits: int, second_moment: T
     v = torch.zeros_like(w) if second_moment is None else second_moment
     if scheme.method == "lat":
         return ternarize_lat(w, v, scheme.granularity, exact=scheme.exact)
-    return quantize_laq(w, v, bits, scheme.granularity, levels=scheme.levels)
+    return quantize_laq(w, v, bits, scheme.granularity, levels=scheme.levels, alpha=scheme.alpha)
 
 
 class QuantizedWeight(nn.Module):

@@ -1,12 +1,28 @@
-"""Data sets: the eight GLUE tasks and the user's own table, in one shape, and the scores they are judged by.
+"""Data sets: the eight GLUE tasks, SQuAD and the user's own files, and the scores they are judged by.
 
-`load_glue` and `load_table` give a `TaskData`; `align_labels` puts its labels into a teacher's order. Nothing here
-imports torch, and `datasets` is imported only when rows are read.
+`load_glue` and `load_table` give a `TaskData`, `load_squad` and `load_questions` a `SquadData`; `align_labels` puts
+labels into a teacher's order. Nothing here imports torch, and `datasets` is imported only when rows are read.
 """
 
 from ternarybert.tasks.glue import GLUE, glue_task, load_glue
 from ternarybert.tasks.labels import align_labels
+from ternarybert.tasks.squad import SQUAD, SquadData, SquadTask, hold_out, load_questions, load_squad, squad_task
 from ternarybert.tasks.table import load_table
 from ternarybert.tasks.task import Task, TaskData
 
-__all__ = ["GLUE", "Task", "TaskData", "align_labels", "glue_task", "load_glue", "load_table"]
+__all__ = [
+    "GLUE",
+    "SQUAD",
+    "SquadData",
+    "SquadTask",
+    "Task",
+    "TaskData",
+    "align_labels",
+    "glue_task",
+    "hold_out",
+    "load_glue",
+    "load_questions",
+    "load_squad",
+    "load_table",
+    "squad_task",
+]

@@ -1,0 +1,74 @@
+"""The command `evaluate`: how good a model is, full-precision or packed."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from ternarybert.cli.data import DataOptions, describe, load_data
+from ternarybert.cli.job import job, make_console, note_hub, quiet
+from ternarybert.cli.options import check_device, option, with_options
+from ternarybert.cli.tables import show_confusion, show_scores
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+EVALUATE_EXAMPLE = (
+    "Example: ternarybert evaluate my-teacher-ternary --eval test.csv --text review --label mood --teacher my-teacher"
+)
+
+
+@with_options
+def evaluate(
+    model: Annotated[str, typer.Argument(help="A fine-tuned or a packed model: folder or hub id.", metavar="MODEL")],
+    *,
+    data: DataOptions,
+    teacher: Annotated[
+        str | None,
+        option("--teacher", help="Also say how often the two agree.", panel="Evaluation", metavar="MODEL"),
+    ] = None,
+    batch_size: Annotated[
+        int, option("--batch-size", help="Rows computed together.", panel="Evaluation", min=1, metavar="ROWS")
+    ] = 32,
+    device: Annotated[str, option("--device", help="cpu or cuda.", panel="Evaluation")] = "cpu",
+    threads: Annotated[int | None, option("--threads", help="Processor threads.", panel="Evaluation", min=1)] = None,
+    as_json: Annotated[
+        bool, option("--json", help="Print the result as one JSON object, last.", panel="Output")
+    ] = False,
+) -> None:
+    """Score a model on labelled rows, or without labels against its teacher."""
+    with job():
+        note_hub(model)
+        with quiet():
+            report = _evaluate(model, data, teacher, batch_size, device, threads)
+        _show(report, make_console(errors=as_json))
+        if as_json:
+            typer.echo(json.dumps(report))
+
+
+def _evaluate(
+    model: str, data: DataOptions, teacher: str | None, batch_size: int, device: str, threads: int | None
+) -> dict[str, Any]:
+    import torch
+
+    from ternarybert.distill.evaluate import evaluate as run
+    from ternarybert.distill.models import label_names
+
+    check_device(device)
+    if threads is not None:
+        torch.set_num_threads(threads)
+    rows = load_data(data, labels=label_names(model))
+    console = make_console(errors=True)
+    console.print(describe(rows))
+    with console.status("evaluating"):
+        return run(model, rows, teacher=teacher, device=device, batch_size=batch_size)
+
+
+def _show(report: dict[str, Any], console: Console) -> None:
+    show_scores(console, {"score": report["sets"]})
+    for name, counts in report["confusion"]["sets"].items():
+        if counts is not None:
+            show_confusion(console, report["confusion"]["labels"], counts, name)
+    console.print(f"{report['rows']:,} rows, {report['examples_per_second']:.1f} examples/s.")

@@ -1,0 +1,115 @@
+"""What every long command shares: where it writes, what it hushes, and how it fails.
+
+A user's mistake, a full disk and Ctrl-C are one line each. Of several processes only the first one speaks.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import shlex
+import sys
+import time
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import typer
+from rich.console import Console
+
+from ternarybert.errors import MissingExtraError, OutputError, TernaryBertError
+
+_WIDTH = 120  # of tables that go into a file or a pipe
+_INTERRUPTED = 130  # what a shell calls a command that Ctrl-C ended
+_LET_THE_FIRST_SPEAK = 5  # seconds
+_NO_MEMORY = ("out of memory", "can't allocate memory", "not enough memory")
+_NO_SPACE = ("no space left", "storagefull", "pytorchstreamwriter failed", "unexpected pos")  # the last two: torch.save
+
+
+def is_first_process() -> bool:
+    """Whether this process speaks for all that torchrun started."""
+    return os.environ.get("RANK", "0") == "0"
+
+
+def make_console(*, errors: bool) -> Console:
+    """A console that prints text as it is, on standard error or output."""
+    console = Console(stderr=errors, quiet=not is_first_process(), markup=False, highlight=False, emoji=False)
+    if not console.is_terminal:
+        console.width = _WIDTH
+    return console
+
+
+def note_hub(model: str) -> None:
+    """Say that the hub is asked: out of its reach, a mistyped folder would be half a minute of silence."""
+    if not Path(model).is_dir():
+        make_console(errors=True).print(f"there is no folder '{model}' here; asking the hub")
+
+
+@contextmanager
+def job(work: Path | None = None) -> Iterator[None]:
+    """Around the work of a command; `work` is the folder that a stopped run can be resumed from."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        if is_first_process():
+            typer.echo(f"\nternarybert: {_how_to_go_on(work)}", err=True)
+        raise typer.Exit(_INTERRUPTED) from None
+    except TernaryBertError:
+        if not is_first_process():
+            # A user's mistake is seen by all processes, and the end of the first one ends the others. What is still
+            # here afterwards, such as a loss that is NaN in this process only, has to be said here.
+            time.sleep(_LET_THE_FIRST_SPEAK)
+        raise
+    except ModuleNotFoundError as error:
+        raise MissingExtraError(f"{error.name} is missing: pip install 'ternarybert[train]'") from error
+    except Exception as error:
+        line = _line(error)
+        if line is None:
+            raise
+        raise OutputError(line) from error
+
+
+@contextmanager
+def quiet() -> Iterator[None]:
+    """Hush what libraries say on their own while they load, train and save; errors still arrive."""
+    os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")  # read when torch is imported
+    import datasets
+    import transformers
+    from huggingface_hub.utils import logging as hub_logging
+
+    logs = (transformers.logging, datasets.logging, hub_logging)
+    levels = [log.get_verbosity() for log in logs]
+    for log in logs:
+        log.set_verbosity_error()
+    transformers.logging.disable_progress_bar()
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        transformers.logging.enable_progress_bar()
+        for log, level in zip(logs, levels, strict=True):
+            log.set_verbosity(level)
+
+
+def _how_to_go_on(work: Path | None) -> str:
+    if work is None:
+        return "stopped"
+    if not any(work.glob("checkpoint-*")):
+        return "stopped before the first checkpoint; nothing is kept"
+    arguments = [argument for argument in sys.argv[1:] if argument not in ("--resume", "--force")]
+    return f"stopped; continue from the last checkpoint with: {shlex.join(['ternarybert', *arguments, '--resume'])}"
+
+
+def _line(error: Exception) -> str | None:
+    """One line about a failure of the machine; None if it looks like a mistake of ours."""
+    text = str(error).casefold()
+    if (isinstance(error, OSError) and error.errno == errno.ENOSPC) or any(words in text for words in _NO_SPACE):
+        return "the disk is full; free some space, then go on with --resume. Nothing that existed before was touched"
+    if isinstance(error, MemoryError) or any(words in text for words in _NO_MEMORY):
+        return "out of memory; try --accumulate 2 (or more), a smaller --batch-size or a smaller --max-length"
+    if isinstance(error, OSError):
+        where = f": {error.filename}" if error.filename else ""
+        return f"{error.strerror or error}{where}"
+    return None

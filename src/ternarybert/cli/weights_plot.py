@@ -1,0 +1,136 @@
+"""A picture of weights before and after quantization.
+
+Weights are shown in units of their scale, so that a layer with one scale and an embedding with one per row look alike
+and the levels are whole numbers. Above, the weights they came from, coloured by the level that each of them ended at;
+dashed lines lie half way between levels. Below, the share of weights at each level. Where colours cross the dashed
+lines, training has moved weights.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from matplotlib import colormaps
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import PercentFormatter
+
+from ternarybert.errors import PackedError
+from ternarybert.packed import PackedModel, PackedTensor
+from ternarybert.packed.names import find_rule
+
+_SHOWN = {"w_e": "word embedding", "w_q": "query", "w_1": "feed-forward in", "w_2": "feed-forward out"}
+_SAMPLE = 1 << 21  # weights a panel looks at; more would not change its shape
+_BINS = 121
+_FEW = 16  # levels that can still be told apart
+_TERNARY = ("#2b6ca3", "#b9b9b9", "#d9772b")  # -1, 0, +1
+_MANY = "#7a7a7a"
+_UNIT = "weight ÷ scale"
+_CAPTION = "colour: the level that a weight ended at; dashed: half way between levels"
+
+Floats = npt.NDArray[np.floating[Any]]
+
+
+def draw(path: Path, model: PackedModel, before: Mapping[str, Floats], title: str) -> None:
+    """Write the picture: the word embedding and three matrices of a layer in the middle."""
+    names = _choose(model, before)
+    figure = Figure(figsize=(3.4 * len(names) + 0.6, 6), layout="constrained")
+    axes = figure.subplots(2, len(names), squeeze=False)
+    for column, (name, label) in enumerate(names.items()):
+        tensor = model.tensors[name]
+        assert isinstance(tensor, PackedTensor)
+        _panel(axes[0, column], axes[1, column], tensor, before[name])
+        scales = "a scale per row" if tensor.granularity == "row" else f"scale {tensor.scale[0]:.3g}"
+        axes[0, column].set_title(f"{label}\n{' × '.join(map(str, tensor.shape))}, {scales}", fontsize=10)
+    axes[0, 0].set_ylabel("before: share of weights")
+    axes[1, 0].set_ylabel("after: share of weights")
+    figure.align_ylabels()
+    figure.suptitle(f"{title}: weights before and after, {model.bits}", fontsize=12)
+    if model.bits.split("-")[:2] != ["8", "8"]:
+        figure.supxlabel(_CAPTION, fontsize=9)
+    try:
+        figure.savefig(path, dpi=150)
+    except (OSError, ValueError) as error:  # no such folder, or a format that matplotlib does not know
+        raise PackedError(f"cannot write the picture {path}: {error}") from error
+
+
+def _choose(model: PackedModel, before: Mapping[str, Floats]) -> dict[str, str]:
+    """The tensors to show and what to call them, in the order of `_SHOWN`."""
+    found: dict[tuple[str, int | None], str] = {}
+    for name, tensor in model.tensors.items():
+        drawable = isinstance(tensor, PackedTensor) and name in before and tensor.scale.any()
+        if drawable and (rule := find_rule(name)):
+            found[rule[0].symbol, rule[1]] = name
+    layers = sorted({layer for _, layer in found if layer is not None})
+    middle = layers[len(layers) // 2] if layers else None
+    chosen = {}
+    for symbol, label in _SHOWN.items():
+        layer = None if symbol == "w_e" else middle
+        if (symbol, layer) in found:
+            chosen[found[symbol, layer]] = label if layer is None else f"{label}, layer {layer}"
+    if not chosen:
+        raise PackedError("nothing to draw: no packed tensor of the model is among the weights to compare with")
+    return chosen
+
+
+def _panel(above: Axes, below: Axes, tensor: PackedTensor, before: Floats) -> None:
+    units, codes = _sample(tensor, before)
+    levels = tensor.coding.alphabet.astype(np.int64)
+    end = float(np.quantile(np.abs(units), 0.9995))  # a few outliers would squeeze everything else
+    fine = np.linspace(-end, end, _BINS + 1)
+    if len(levels) <= _FEW:
+        _coloured(above, units, codes, levels, fine)
+        _shares(below, codes, levels)
+    else:
+        step = -(-2 * end // _BINS)  # whole levels in every bar, or some would stand for more of them than others
+        _bars(above, units, fine)
+        _bars(below, codes, np.arange(-end // step, end // step + 2) * step - 0.5)
+    for axis in (above, below):
+        axis.yaxis.set_major_formatter(PercentFormatter(1, decimals=1, symbol=" %"))
+        axis.spines[["top", "right"]].set_visible(False)
+
+
+def _bars(axis: Axes, values: npt.NDArray[Any], edges: Floats) -> None:
+    axis.stairs(np.histogram(values, edges)[0] / values.size, edges, fill=True, color=_MANY)
+    axis.set_xlabel(_UNIT)
+
+
+def _coloured(
+    axis: Axes, units: Floats, codes: npt.NDArray[np.int8], levels: npt.NDArray[np.int64], edges: Floats
+) -> None:
+    bottom = np.zeros(len(edges) - 1)
+    for level, colour in zip(levels, _colours(len(levels)), strict=True):
+        top = bottom + np.histogram(units[codes == level], edges)[0] / units.size
+        axis.stairs(top, edges, baseline=bottom, fill=True, color=colour)
+        bottom = top
+    for half_way in (levels[1:] + levels[:-1]) / 2:
+        axis.axvline(half_way, color="black", linewidth=0.8, linestyle="--")
+    axis.set_xlabel(_UNIT)
+
+
+def _shares(axis: Axes, codes: npt.NDArray[np.int8], levels: npt.NDArray[np.int64]) -> None:
+    shares = [float(np.mean(codes == level)) for level in levels]
+    bars = axis.bar([str(level) for level in levels], shares, 0.7, color=_colours(len(levels)))
+    size = 9 if len(levels) < 8 else 6
+    axis.bar_label(bars, [f"{share:.0%}" for share in shares], padding=2, fontsize=size)
+    axis.tick_params(axis="x", labelsize=size)
+    axis.set_yticks([])  # the shares stand on the bars
+    axis.set_xlabel("level")
+    axis.margins(y=0.12)
+
+
+def _colours(levels: int) -> list[Any]:
+    return list(_TERNARY) if levels == 3 else [colormaps["coolwarm"](place) for place in np.linspace(0, 1, levels)]
+
+
+def _sample(tensor: PackedTensor, before: Floats) -> tuple[Floats, npt.NDArray[np.int8]]:
+    """Weights in units of their scale and their codes, from evenly spaced rows; rows of zeros have no unit."""
+    step = -(-before.size // _SAMPLE)
+    scale = np.broadcast_to(tensor.scale, tensor.shape[0])[::step]
+    used = scale > 0
+    units = before[::step][used] / scale[used][:, None]
+    return units.reshape(-1), tensor.unpack()[::step][used].reshape(-1)

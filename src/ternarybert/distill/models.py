@@ -1,0 +1,116 @@
+"""Models and tokenizers from a folder or the hub; whatever cannot be had is one line that says why.
+
+transformers makes up what it does not find: a classifier gets a random head, a folder without a tokenizer an empty one,
+a packed folder random weights. Here each of these is an error.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any
+
+from safetensors import SafetensorError
+from transformers import (
+    AutoConfig,
+    AutoModelForSequenceClassification,
+    AutoTokenizer,
+    PreTrainedModel,
+    PreTrainedTokenizerBase,
+)
+
+import ternarybert
+from ternarybert import packed
+from ternarybert.distill.features import Features, tokenize
+from ternarybert.errors import HubError, UnsupportedModelError
+from ternarybert.tasks import TaskData
+
+HEAD = "ForSequenceClassification"
+
+
+def load_config(model: str) -> Any:
+    """The configuration of any model."""
+    with finding(model):
+        return AutoConfig.from_pretrained(model)
+
+
+def classifier_config(model: str) -> Any:
+    """The configuration of a model that can classify; an error if its head would have to be made up."""
+    config = load_config(model)
+    heads = config.architectures or []
+    if not any(name.endswith(HEAD) for name in heads):
+        raise UnsupportedModelError(
+            f"'{model}' has no classification head (it is a {', '.join(heads) or 'model of unknown kind'}); "
+            "make a teacher of it first: ternarybert finetune"
+        )
+    return config
+
+
+def label_names(model: str) -> list[str]:
+    """The names of a classifier's labels, in the order of its ids; the single name of a regressor says nothing."""
+    return [str(name) for _, name in sorted(classifier_config(model).id2label.items())]
+
+
+def load_classifier(model: str) -> PreTrainedModel:
+    """A full-precision model with a sequence-classification head."""
+    refuse_packed(model)
+    classifier_config(model)
+    with finding(model):
+        network: PreTrainedModel = AutoModelForSequenceClassification.from_pretrained(model)
+    return network
+
+
+def load_any(model: str) -> PreTrainedModel:
+    """A classifier, full-precision or packed, ready to answer."""
+    if not packed.is_packed(model):
+        return load_classifier(model).eval()
+    student: PreTrainedModel = ternarybert.load_torch(model)
+    return student
+
+
+def refuse_packed(model: str) -> None:
+    """A packed model has lost the weights that training needs."""
+    if packed.is_packed(model):
+        raise UnsupportedModelError(f"'{model}' is a packed model already; training starts from a full-precision one")
+
+
+def load_tokenizer(model: str) -> PreTrainedTokenizerBase:
+    """The tokenizer that belongs to a model."""
+    with finding(model):
+        tokenizer: PreTrainedTokenizerBase = AutoTokenizer.from_pretrained(model)
+    if not set(tokenizer.get_vocab()) - set(tokenizer.all_special_tokens):
+        raise UnsupportedModelError(f"'{model}' has no tokenizer; copy tokenizer.json from the model it was made of")
+    return tokenizer
+
+
+def features_of(data: TaskData, tokenizer: PreTrainedTokenizerBase, network: PreTrainedModel) -> Features:
+    """A task's rows as a model reads them: cut at the task's length, or at the model's where that is shorter."""
+    longest = getattr(network.config, "max_position_embeddings", data.task.max_length)
+    return tokenize(data, tokenizer, min(data.task.max_length, longest))
+
+
+@contextmanager
+def finding(model: str) -> Iterator[None]:
+    """Around a `from_pretrained`: every failure as one line."""
+    path = Path(model)
+    if path.is_dir() and not (path / "config.json").is_file():
+        raise UnsupportedModelError(f"the folder '{model}' has no config.json; it is not a Hugging Face model")
+    if not path.is_dir() and (path.is_absolute() or model.startswith((".", "~")) or model.count("/") > 1):
+        raise UnsupportedModelError(f"there is no folder '{model}'{_nearest(path)}")
+    try:
+        yield
+    except (OSError, ValueError, RuntimeError, KeyError, SafetensorError) as error:
+        reason = str(error).strip().split("\n")[0]
+        if path.is_dir():
+            raise UnsupportedModelError(f"cannot load '{model}': {reason}") from error
+        raise HubError(f"there is no folder '{model}'{_nearest(path)}, and the hub does not help: {reason}") from error
+
+
+def _nearest(path: Path) -> str:
+    """The folder that was perhaps meant."""
+    parent = path.parent
+    names = [entry.name for entry in parent.iterdir() if entry.is_dir()] if parent.is_dir() else []
+    near = get_close_matches(path.name, names, n=1)
+    return f" (did you mean '{parent / near[0]}'?)" if near else ""

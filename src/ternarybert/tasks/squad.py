@@ -1,0 +1,196 @@
+"""SQuAD, both versions, and the user's own questions: a record of settings, the questions, and the way to a score.
+
+A `SquadTask` has the three steps around a model, so that training, evaluation and answering do the same:
+`windower` cuts contexts into inputs, `predict` turns logits into answers, `score` compares them with people's.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ternarybert.errors import DataError, HubError, suggest
+from ternarybert.tasks.files import Table
+from ternarybert.tasks.squad_answers import Logits, Prediction, answer_questions
+from ternarybert.tasks.squad_features import Window, Windower
+from ternarybert.tasks.squad_metrics import score_squad, score_squad_v2
+from ternarybert.tasks.squad_questions import Question, questions_of, read_questions
+from ternarybert.tasks.task import import_datasets
+
+if TYPE_CHECKING:
+    from datasets import Dataset
+    from tokenizers import Tokenizer
+
+
+@dataclass(frozen=True)
+class SquadTask:
+    """Settings of the paper (section 4.2) and, where it is silent, of its released code."""
+
+    name: str
+    version: str = "1.1"
+    null_threshold: float | None = None  # a number where a question may have no answer
+    metrics: tuple[str, ...] = ("f1", "exact")  # the first is the one models are selected by
+    max_length: int = 384
+    stride: int = 128
+    max_question: int = 64
+    max_answer: int = 30
+    n_best: int = 20
+    batch_size: int = 16
+    epochs: int = 3
+    learning_rate: float = 2e-5
+
+    def windower(self, tokenizer: Tokenizer | str | Path) -> Windower:
+        """What cuts this task's questions into inputs of a model."""
+        return Windower(tokenizer, max_length=self.max_length, stride=self.stride, max_question=self.max_question)
+
+    def predict(self, windows: Sequence[Window], start_logits: Logits, end_logits: Logits) -> list[Prediction]:
+        """Answer the questions that the windows are of."""
+        return answer_questions(
+            windows,
+            start_logits,
+            end_logits,
+            n_best=self.n_best,
+            max_answer=self.max_answer,
+            null_threshold=self.null_threshold,
+        )
+
+    def score(self, questions: Sequence[Question], predictions: Sequence[Prediction]) -> dict[str, float]:
+        """EM and F1 in percent, by the rules of the version; for v2.0 also the best thresholds."""
+        if self.null_threshold is None:
+            return score_squad(questions, [prediction.text for prediction in predictions])
+        return score_squad_v2(
+            questions,
+            [prediction.best_text for prediction in predictions],
+            [prediction.null_difference for prediction in predictions],
+            threshold=self.null_threshold,
+        )
+
+
+@dataclass(frozen=True)
+class SquadData:
+    """A task with its questions. Either part may be missing."""
+
+    task: SquadTask
+    train: list[Question] | None
+    evals: dict[str, list[Question]]  # normally "dev"
+
+
+SQUAD: dict[str, SquadTask] = {
+    task.name: task for task in (SquadTask("squad"), SquadTask("squad_v2", version="2.0", null_threshold=0.0))
+}
+
+
+def squad_task(name: str) -> SquadTask:
+    """Find a task by name, in any spelling: squad, SQuAD-v2."""
+    task = SQUAD.get(name.casefold().replace("-", "_"))
+    if task is None:
+        raise DataError(f"unknown task '{name}'{suggest(name, SQUAD)}")
+    return task
+
+
+def load_squad(name: str, folder: str | Path | None = None) -> SquadData:
+    """Read SQuAD from a folder with the official files (train-v1.1.json, dev-v1.1.json), or from the hub.
+
+    Files may be zipped, or in a folder of the task's name. Parts whose files are missing are left out.
+    """
+    task = squad_task(name)
+    parts = _from_hub(task) if folder is None else _from_folder(task, Path(folder))
+    for part, questions in parts.items():
+        _require_answers(task, part, questions)
+    return SquadData(task, parts.pop("train", None), parts)
+
+
+def load_questions(
+    train: str | Path | None, evaluation: str | Path | None = None, *, eval_share: float = 0.1, seed: int = 42
+) -> SquadData:
+    """Read the user's own questions from any file that `read_questions` takes.
+
+    Questions without an answer in either file make it a task like SQuAD 2.0. Without an evaluation file, `eval_share`
+    of the questions is held out.
+    """
+    files = {part: path for part, path in (("train", train), ("dev", evaluation)) if path is not None}
+    if not files:
+        raise DataError("no file with questions is given")
+    parts = {part: read_questions(path) for part, path in files.items()}
+    unanswerable = any(question.answers == () for questions in parts.values() for question in questions)
+    task = SQUAD["squad_v2" if unanswerable else "squad"]
+    if "dev" not in parts and eval_share:
+        parts["train"], parts["dev"] = hold_out(parts["train"], eval_share, seed)
+    named = replace(task, name=Path(next(iter(files.values()))).stem)
+    return SquadData(named, parts.pop("train", None), parts)
+
+
+def hold_out(
+    questions: Sequence[Question], share: float = 0.1, seed: int = 42
+) -> tuple[list[Question], list[Question]]:
+    """Split into kept and held out by article, or by context where articles have no title.
+
+    Questions about one text share its words and often each other's answers: a split through a text would flatter.
+    """
+    if not 0 < share < 1:
+        raise DataError(f"the held-out share must be above 0 and below 1, not {share}")
+    groups: dict[str, list[Question]] = {}
+    for question in questions:
+        groups.setdefault(question.title or question.context, []).append(question)
+    if len(groups) < 2:
+        raise DataError("all questions are about one text, so none can be held out; give an evaluation file")
+    names = list(groups)
+    random.Random(seed).shuffle(names)
+    held: set[str] = set()
+    count = 0
+    for name in names[:-1]:
+        held.add(name)
+        count += len(groups[name])
+        if count >= share * len(questions):
+            break
+    aside = [(question.title or question.context) in held for question in questions]
+    return _select(questions, aside, False), _select(questions, aside, True)
+
+
+def _select(questions: Sequence[Question], marks: Sequence[bool], wanted: bool) -> list[Question]:
+    return [question for question, mark in zip(questions, marks, strict=True) if mark == wanted]
+
+
+def _require_answers(task: SquadTask, part: str, questions: Sequence[Question]) -> None:
+    for question in questions:
+        if question.answers is None:
+            raise DataError(f"{part}: the questions have no 'answers'; those of {task.name} have")
+        if task.null_threshold is None and not question.answers:
+            raise DataError(f"{part}: question '{question.id}' has no answer; that is SQuAD 2.0 (squad_v2)")
+
+
+def _from_folder(task: SquadTask, folder: Path) -> dict[str, list[Question]]:
+    if not folder.is_dir():
+        raise DataError(f"{folder} is not a folder")
+    for place in (folder, *(path for path in sorted(folder.iterdir()) if path.is_dir())):
+        files = {part: file for part in ("train", "dev") if (file := _official_file(task, place, part))}
+        if files:
+            return {part: read_questions(path) for part, path in files.items()}
+    raise DataError(f"{folder} holds neither train-v{task.version}.json nor dev-v{task.version}.json, zipped or not")
+
+
+def _official_file(task: SquadTask, folder: Path, part: str) -> Path | None:
+    names = (f"{part}-v{task.version}.json{packed}" for packed in ("", ".zip", ".gz"))
+    return next((path for name in names if (path := folder / name).is_file()), None)
+
+
+def _from_hub(task: SquadTask) -> dict[str, list[Question]]:
+    name = f"rajpurkar/{task.name}"
+    try:
+        parts = import_datasets().load_dataset(name)
+    except OSError as error:  # no network, or no room for the download
+        reason = str(error).strip().split("\n")[0]
+        raise HubError(
+            f"cannot get {name} from the hub ({reason}); pass a folder with the official files: "
+            f"train-v{task.version}.json, dev-v{task.version}.json"
+        ) from error
+    splits = {"train": "train", "dev": "validation"}
+    return {part: _hub_questions(f"{name} {split}", parts[split]) for part, split in splits.items() if split in parts}
+
+
+def _hub_questions(name: str, rows: Dataset) -> list[Question]:
+    columns = {column: list(rows[column]) for column in rows.column_names}
+    return questions_of(Table(Path(name), columns, range(1, len(rows) + 1), "row"))
