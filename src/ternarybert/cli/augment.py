@@ -24,8 +24,8 @@ EXAMPLE = (
     "Example: ternarybert augment train_aug.csv --train train.csv --masked-model bert-base-uncased "
     "--glove glove.6B.300d.txt"
 )
-_NO_CONTEXT = "no masked-language model was named: the nearest words are taken, whatever the sentence says"
-_NO_NEIGHBOURS = "no GloVe vectors were named: words of several pieces, which the model cannot be asked about, stay"
+NO_CONTEXT = "no masked-language model was named: the nearest words are taken, whatever the sentence says"
+NO_NEIGHBOURS = "no GloVe vectors were named: words of several pieces, which the model cannot be asked about, stay"
 _DATA, _WORDS, _HOW, _OUTPUT = "Data", "Where words come from", "How", "Output"
 
 
@@ -116,8 +116,8 @@ def augment(
         )
         _announce(console, rows, source, settings.variants)
         if masked_model is None or glove is None:
-            console.print(_NO_CONTEXT if masked_model is None else _NO_NEIGHBOURS)
-        with _bar(console) as progress:
+            console.print(NO_CONTEXT if masked_model is None else NO_NEIGHBOURS)
+        with rows_bar(console) as progress:
             summary = augment_table(rows, out, source, settings, force=force, progress=progress)
     report = asdict(summary) | {"path": str(summary.path), "source": source.description}
     report["seconds"] = round(time.monotonic() - begin, 3)
@@ -156,7 +156,7 @@ def _announce(console: Console, rows: Input, source: Source, variants: int) -> N
     texts = " and ".join(f"'{name}'" for name in rows.texts)
     console.print(f"{rows.table.path}: {len(rows.table):,} rows, texts {texts}, up to {variants} variants each")
     console.print(f"words from {source.description}")
-    if rows.task is not None and not rows.task.augment:
+    if rows.task is not None and rows.task.augment is False:
         console.print(f"the paper does not augment {rows.task.name}")
 
 
@@ -175,7 +175,7 @@ def _console() -> Console:
 
 
 @contextmanager
-def _bar(console: Console) -> Iterator[Progress]:
+def rows_bar(console: Console) -> Iterator[Progress]:
     """A progress bar with the time left, on a terminal."""
     from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
     from rich.progress import Progress as Bar
