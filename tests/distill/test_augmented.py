@@ -8,6 +8,7 @@ from dataclasses import replace
 
 import pytest
 import torch
+from datasets import Dataset
 from transformers import BertForMaskedLM
 
 from ternarybert.augment import augment_dataset, load_embeddings
@@ -102,6 +103,21 @@ def test_unlabelled_pairs(data, teacher, how):
     made, _ = augmented(TaskData(task, train, data.evals), how, teacher, seed=1, device="cpu")
     assert made.train.column_names == ["text", "text_pair"]
     assert len(made.train) > 200
+
+
+def test_strange_texts_are_trained_on_as_they_are(data, teacher, tmp_path, how):
+    strange = [
+        "",
+        "film",
+        "and it is not what it was",
+        "😀👩‍👩‍👧 🏳️‍🌈",
+        "\x00 film \u200b",
+        " ".join(["film", "plot"] * 2500),
+    ]
+    train = Dataset.from_dict({"text": strange * 2, "label": [0, 1] * len(strange)})
+    metrics = ternarize(teacher, replace(data, train=train), tmp_path / "out", RECIPE, QUICK, augment=how)
+    assert metrics["augmentation"]["rows_before"] == 12
+    assert metrics["train_rows"] > 12
 
 
 def test_runs_share_what_was_made_and_other_seeds_do_not(data, teacher, tmp_path, how, monkeypatch):

@@ -87,6 +87,10 @@ def augment(
     max_length: Annotated[
         int, _option("--max-length", help="Pieces the model reads at most.", panel=_HOW, min=8)
     ] = 512,
+    masks: Annotated[
+        int,
+        _option("--masks", help="Words of a text asked about at once: faster, unlike TinyBERT.", panel=_HOW, min=1),
+    ] = 1,
     device: Annotated[str, _option("--device", help="cpu or cuda.", panel=_HOW)] = "cpu",
     threads: Annotated[int | None, _option("--threads", help="Processor threads.", panel=_HOW, min=1)] = None,
     force: Annotated[bool, _option("--force", help="Overwrite the file, or an unfinished one.", panel=_OUTPUT)] = False,
@@ -112,6 +116,7 @@ def augment(
             glove=glove,
             batch_size=batch_size,
             max_length=max_length,
+            masks=masks,
             device=device,
         )
         _announce(console, rows, source, settings.variants)
