@@ -17,7 +17,7 @@ ALLOWED = {
     "augment": {"tasks"},
     "baselines": {"distill", "student", "quantize", "tasks", "packed"},
     "hf": {"packed", "student", "quantize"},
-    "runtime": {"packed"},
+    "runtime": {"packed", "tasks"},
     "bench": {"runtime", "packed", "hf"},
     "report": {"runtime", "packed", "tasks", "student", "distill"},
     "serve": {"runtime"},
@@ -36,7 +36,7 @@ ALLOWED = {
         "serve",
     },
 }
-TOP = {"errors", "recipe", "_fields", "_native", "__init__", "__main__"}
+TOP = {"errors", "recipe", "numerics", "_fields", "_native", "__init__", "__main__"}
 TORCH_FREE = {"packed", "runtime", "serve", "tasks", *TOP}
 HEAVY = {"torch", "transformers"}
 

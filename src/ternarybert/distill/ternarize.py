@@ -14,6 +14,7 @@ from ternarybert.distill.augmented import Augmentation, augmented, check_augment
 from ternarybert.distill.card import model_card
 from ternarybert.distill.export import packed_model
 from ternarybert.distill.features import predict_logits
+from ternarybert.distill.memory import ROW_NUMBER, remember
 from ternarybert.distill.models import features_of, load_classifier, load_tokenizer
 from ternarybert.distill.run import Evaluating, Settings, make_collator, plan, train, training_arguments, versions
 from ternarybert.distill.scores import confusion, main_metric, task_scores
@@ -66,12 +67,14 @@ def ternarize(
     if augment is not None:  # takes long, so last of what comes before training
         data, note = augmented(data, augment, teacher, settings.seed, settings.device)
     features = features_of(data, tokenizer, network)
+    assert features.train is not None  # check_data says so
+    numbered = features.train.add_column(ROW_NUMBER, list(range(len(features.train))))
     more = {"student": student, "augmentation": note}
     work = prepare_work(output, settings, plan(teacher, data, recipe, settings) | more)
     trainer = TernarizeTrainer(
         pupil,
         training_arguments(work, recipe, data.task, len(data.train or ()), settings),
-        train_dataset=features.train,
+        train_dataset=numbered,
         eval_dataset=features.evals,
         data_collator=make_collator(features, recipe),
         processing_class=tokenizer,
@@ -80,6 +83,7 @@ def ternarize(
         regression=data.task.regression,
         teacher=network,
     )
+    trainer.memory = remember(trainer.teacher, numbered, trainer.data_collator, trainer.args, recipe)
     teacher_logits = {name: predict_logits(trainer.teacher, rows, tokenizer) for name, rows in features.evals.items()}
     trainer.watch(features, data.task, work, teacher_logits)
     measured = train(trainer, settings, work)
