@@ -55,7 +55,7 @@ def test_a_glue_task_has_its_own_number_and_three_are_not_augmented(run, fails, 
     assert "the paper does not augment stsb" in fails(*command, "--task", "stsb", "--data", tmp_path, "--force")
 
 
-@pytest.mark.parametrize("option", ["--glove", "--masked-model", "--variants", "--augment-cache"])
+@pytest.mark.parametrize("option", ["--glove", "--masked-model", "--variants", "--masks", "--augment-cache"])
 def test_how_to_augment_without_augmenting_is_a_mistake(fails, command, option):
     command.remove("--augment")
     wrong = [part for part in command if "cache" not in str(part)]

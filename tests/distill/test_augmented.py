@@ -86,6 +86,11 @@ def test_sources(request, data, teacher, how, named, first):
     assert made.evals is data.evals
 
 
+def test_several_masks(data, teacher, how, masked_model):
+    _, note = augmented(data, replace(how, masked_model=masked_model, masks=3), teacher, seed=1, device="cpu")
+    assert note["source"].endswith("(3 masks at a time)")
+
+
 def test_variants_are_those_of_the_task_and_labels_are_copied(data, teacher, how):
     task = replace(data.task, augment_variants=5)
     made, note = augmented(replace(data, task=task), replace(how, variants=None), teacher, seed=1, device="cpu")

@@ -30,6 +30,7 @@ class Augmentation:
     masked_model: str | None = None
     glove: str | Path | None = None
     variants: int | None = None  # None: as the task says
+    masks: int = 1  # words of a text that the model is asked about at once; more is faster, and no longer TinyBERT
     cache: str | Path | None = None  # None: `cache_folder()`
     progress: Progress | None = None
 
@@ -81,5 +82,6 @@ def _source(how: Augmentation, teacher: str, device: str | None) -> Source:
         masked_model=how.masked_model,
         embeddings=teacher if how.from_teacher else None,
         glove=how.glove,
+        masks=how.masks,
         device=device or ("cuda" if torch.cuda.is_available() else "cpu"),
     )
