@@ -9,6 +9,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -19,6 +20,7 @@ from ternarybert.quantize.quantized import dequantize
 from ternarybert.quantize.ste import straight_through
 from ternarybert.quantize.uniform import minmax_levels, symmetric_levels
 from ternarybert.recipe import SAMPLE, TOKEN, ActivationScheme, Granularity
+from ternarybert.student.exact import Codes, quantize
 
 
 @dataclass
@@ -51,25 +53,34 @@ def fake_quantize(
 
 @dataclass
 class ActivationQuantizer:
-    """Quantizes what one attention block or linear layer is fed with."""
+    """Quantizes what one attention block or linear layer is fed with.
+
+    Each kind of activation comes in two forms: as quantized values with a gradient, for training, and as integer codes
+    for evaluation, with the same ranges.
+    """
 
     scheme: ActivationScheme
     bits: int
     padding: Padding
-    _seen: tuple[Tensor, Tensor] | None = field(default=None, repr=False)
+    _seen: tuple[Tensor, Any] | None = field(default=None, repr=False)
 
     def linear_input(self, x: Tensor) -> Tensor:
         """The input of a linear layer. Layers that share this object and are fed the same tensor quantize it once."""
-        if self._seen is not None and self._seen[0] is x:
-            return self._seen[1]
-        mask = self._mask(x, lambda real: real[:, :, None]) if x.ndim == 3 else None
-        x_hat = self._quantize(x, mask)
-        self._seen = (x, x_hat)
+        x_hat: Tensor = self._once(x, fake_quantize)
         return x_hat
+
+    def linear_input_codes(self, x: Tensor) -> Codes:
+        """The same as codes."""
+        codes: Codes = self._once(x, quantize)
+        return codes
 
     def heads(self, x: Tensor) -> Tensor:
         """Queries or keys, (B, N_H, n, d_h)."""
-        return self._quantize(x, self._mask(x, lambda real: real[:, None, :, None]))
+        return fake_quantize(x, *self._ranges(self._tokens()))
+
+    def heads_codes(self, x: Tensor) -> Codes:
+        """The same as codes."""
+        return quantize(x, *self._ranges(self._tokens()))
 
     def probabilities(self, p: Tensor) -> Tensor:
         """The softmax output, (B, N_H, n, n).
@@ -77,31 +88,61 @@ class ActivationQuantizer:
         Padded keys have probability 0. That must not widen a range, and it must stay 0: the lowest level of a min-max
         range is the smallest probability of a real key.
         """
-        real = self.padding.mask if self.scheme.masked else None
-        if real is None:
-            return self._quantize(p, None)
-        keys = real[:, None, None, :]
-        mask = keys if self.scheme.granularity == TOKEN else keys & real[:, None, :, None]
-        return self._quantize(p, mask) * keys
+        p_hat = fake_quantize(p, *self._ranges(self._keys_and_queries()))
+        keys = self.real_keys()
+        return p_hat if keys is None else p_hat * keys
+
+    def probabilities_codes(self, p: Tensor) -> Codes:
+        """The same as codes; those of padded keys mean nothing."""
+        return quantize(p, *self._ranges(self._keys_and_queries()))
 
     def values(self, v: Tensor) -> Tensor:
         """V, (B, N_H, n, d_h)."""
-        mask = self._mask(v, lambda real: real[:, None, :, None], always=True)
         if self.scheme.granularity != TOKEN:
-            return self._quantize(v, mask)
-        flat = None if mask is None else mask.expand(-1, v.shape[1], -1, -1).flatten(0, 1)
-        return fake_quantize(v.flatten(0, 1), self.scheme, self.bits, SAMPLE, flat).view(v.shape)
+            return fake_quantize(v, *self._ranges(self._tokens()))
+        return fake_quantize(v.flatten(0, 1), *self._head_ranges(v)).view(v.shape)
 
-    def _quantize(self, x: Tensor, mask: Tensor | None) -> Tensor:
-        return fake_quantize(x, self.scheme, self.bits, self.scheme.granularity, mask)
+    def values_codes(self, v: Tensor) -> Codes:
+        """The same as codes."""
+        if self.scheme.granularity != TOKEN:
+            return quantize(v, *self._ranges(self._tokens()))
+        codes, scale, offset = quantize(v.flatten(0, 1), *self._head_ranges(v))
+        return Codes(codes.view(v.shape), *(one.view(*v.shape[:2], 1, 1) for one in (scale, offset)))
 
-    def _mask(self, x: Tensor, shape: Any, always: bool = False) -> Tensor | None:
-        """The padding mask in the shape of `x`; a token's own range needs none."""
-        real = self.padding.mask if self.scheme.masked else None
-        if real is None or (self.scheme.granularity == TOKEN and not always):
-            return None
-        mask: Tensor = shape(real)
-        return mask
+    def real_keys(self) -> Tensor | None:
+        """Which keys count, (B, 1, 1, n); None when all do."""
+        real = self._real()
+        return None if real is None else real[:, None, None, :]
+
+    def _once(self, x: Tensor, how: Callable[..., Any]) -> Any:
+        if self._seen is None or self._seen[0] is not x:
+            real = self._real() if x.ndim == 3 else None
+            mask = None if real is None or self.scheme.granularity == TOKEN else real[:, :, None]
+            self._seen = (x, how(x, *self._ranges(mask)))
+        return self._seen[1]
+
+    def _ranges(self, mask: Tensor | None) -> tuple[ActivationScheme, int, Granularity, Tensor | None]:
+        return self.scheme, self.bits, self.scheme.granularity, mask
+
+    def _head_ranges(self, v: Tensor) -> tuple[ActivationScheme, int, Granularity, Tensor | None]:
+        """One range a sequence and head, for V with the two in one axis."""
+        real = self._real()
+        mask = None if real is None else real[:, None, :, None].expand(-1, v.shape[1], -1, -1).flatten(0, 1)
+        return self.scheme, self.bits, SAMPLE, mask
+
+    def _tokens(self) -> Tensor | None:
+        """Which tokens count for the range of Q, K or V; a token's own range needs no mask."""
+        real = self._real()
+        return None if real is None or self.scheme.granularity == TOKEN else real[:, None, :, None]
+
+    def _keys_and_queries(self) -> Tensor | None:
+        keys, real = self.real_keys(), self._real()
+        return (
+            keys if keys is None or real is None or self.scheme.granularity == TOKEN else keys & real[:, None, :, None]
+        )
+
+    def _real(self) -> Tensor | None:
+        return self.padding.mask if self.scheme.masked else None
 
     def __deepcopy__(self, memo: dict[int, Any]) -> ActivationQuantizer:
         """A copy without the remembered tensors, which belong to a graph."""

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from transformers import AttentionInterface, AttentionMaskInterface
 from transformers.masking_utils import eager_mask
 
+from ternarybert.student import exact
 from ternarybert.student.activations import ActivationQuantizer
 
 NAME = "ternarybert"
@@ -31,10 +32,12 @@ def scored_attention(
 ) -> tuple[Tensor, Tensor]:
     """Context (B, n, N_H, d_h) and the scaled scores without the mask, (B, N_H, n, n)."""
     quantizer: ActivationQuantizer | None = getattr(module, QUANTIZER, None)
-    if quantizer is not None:
-        query, key, value = quantizer.heads(query), quantizer.heads(key), quantizer.values(value)
     # 1/sqrt(d_h), as every BERT computes it; the paper's text has 1/sqrt(d).
     scale = query.shape[-1] ** -0.5 if scaling is None else scaling
+    if quantizer is not None and exact.evaluating(module, query):
+        return _evaluated(quantizer, query, key, value, attention_mask, scale)
+    if quantizer is not None:
+        query, key, value = quantizer.heads(query), quantizer.heads(key), quantizer.values(value)
     scores = torch.matmul(query, key.transpose(2, 3)) * scale
     masked = scores if attention_mask is None else scores + attention_mask
     probabilities = nn.functional.dropout(masked.softmax(-1), p=dropout, training=module.training)
@@ -42,6 +45,16 @@ def scored_attention(
         probabilities = quantizer.probabilities(probabilities)
     context = torch.matmul(probabilities, value).transpose(1, 2).contiguous()
     return context, scores
+
+
+def _evaluated(
+    quantizer: ActivationQuantizer, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, scale: float
+) -> tuple[Tensor, Tensor]:
+    """The student's attention from integer codes."""
+    scores = exact.scores(quantizer.heads_codes(query), quantizer.heads_codes(key), scale)
+    probabilities = quantizer.probabilities_codes(exact.softmax(scores, mask))
+    context = exact.context(probabilities, quantizer.values_codes(value), quantizer.real_keys())
+    return context.transpose(1, 2).contiguous(), scores
 
 
 AttentionInterface.register(NAME, scored_attention)

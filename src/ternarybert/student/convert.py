@@ -17,6 +17,7 @@ from ternarybert.errors import UnsupportedModelError
 from ternarybert.recipe import Recipe
 from ternarybert.student.activations import ActivationQuantizer, Padding
 from ternarybert.student.attention import NAME, QUANTIZER
+from ternarybert.student.exact import evaluate_exactly
 from ternarybert.student.layers import QuantizedWeight, TernaryEmbedding, TernaryLinear
 
 
@@ -78,6 +79,8 @@ def make_student(model: PreTrainedModel, recipe: Recipe) -> PreTrainedModel:
             layer.set_submodule(name, TernaryLinear.from_linear(linear, recipe.weight, recipe.bits.w, used))
     _swap_pooler(encoder, family, recipe, quantizer())
     _swap_embedding(encoder, family, recipe)
+    if recipe.bits.a != 32:  # without quantized activations there is nothing that a last bit could upset
+        evaluate_exactly(encoder)
     return model
 
 

@@ -26,6 +26,7 @@ from ternarybert.quantize import (
     ternarize_twn,
 )
 from ternarybert.recipe import ROW, WeightScheme
+from ternarybert.student import exact
 from ternarybert.student.activations import ActivationQuantizer
 
 
@@ -63,10 +64,11 @@ class QuantizedWeight(nn.Module):
     bits: int
     second_moment: SecondMoment
     _cache: tuple[int, Tensor] | None
+    _integers: tuple[int, exact.Weight] | None
 
     def set_scheme(self, scheme: WeightScheme, bits: int) -> None:
         """How to quantize; to be called once, by whoever makes the layer."""
-        self.scheme, self.bits, self._cache = scheme, bits, None
+        self.scheme, self.bits, self._cache, self._integers = scheme, bits, None, None
         self.second_moment = _unknown
 
     def quantized(self) -> Quantized:
@@ -79,6 +81,14 @@ class QuantizedWeight(nn.Module):
         if self._cache is None or not self.fresh:
             self._cache = (self.weight._version, self.quantized().dequantize())
         return self._cache[1]
+
+    def integers(self) -> exact.Weight:
+        """The weight as an evaluation multiplies with it, remembered until it changes."""
+        version, device = self.weight._version, self.weight.device
+        if self._integers is None or self._integers[0] != version or self._integers[1].codes.device != device:
+            quantized = self.quantized()
+            self._integers = (version, exact.Weight.of(quantized.codes, quantized.scale))
+        return self._integers[1]
 
     def start_from(self, w_hat: Tensor) -> None:
         """Use exactly these quantized weights, as read from a packed folder, until the weight is trained further."""
@@ -117,6 +127,8 @@ class TernaryLinear(QuantizedWeight, nn.Linear):
 
     def forward(self, x: Tensor) -> Tensor:
         """Q_a(x) Q_w(W)ᵀ + b."""
+        if self.quantizer is not None and self.bits != 32 and exact.evaluating(self, x):
+            return exact.linear(self.quantizer.linear_input_codes(x), self.integers(), self.bias)
         if self.quantizer is not None:
             x = self.quantizer.linear_input(x)
         if self.bits == 32:
