@@ -11,6 +11,7 @@ __version__ = version("ternarybert")
 _VERBS = {
     "evaluate": "ternarybert.distill.evaluate",
     "finetune": "ternarybert.distill.finetune",
+    "load": "ternarybert.runtime",
     "load_torch": "ternarybert.hf",
     "ternarize": "ternarybert.distill.ternarize",
 }

@@ -1,7 +1,6 @@
-"""From a packed folder to a `Network`: what each family calls its tensors, and which task head the model has.
+"""What each model family calls its tensors, and how it builds its task heads.
 
-BERT, RoBERTa, XLM-RoBERTa, CamemBERT and ELECTRA share one layout, DistilBERT has its own. A configuration that would
-need another computation than the engines' is refused by name, before anything is computed wrongly.
+BERT, RoBERTa, XLM-RoBERTa, CamemBERT and ELECTRA share one layout, DistilBERT has its own.
 """
 
 from __future__ import annotations
@@ -11,12 +10,8 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
-import numpy as np
-
-from ternarybert.errors import PackedConfigError, RecipeError, UnsupportedModelError, suggest
-from ternarybert.packed import PackedModel, PackedTensor
-from ternarybert.recipe import TOKEN, Recipe
-from ternarybert.runtime.network import Floats, Function, Layer, Linear, Matrix, Network, Norm, Range, Sizes
+from ternarybert.errors import PackedConfigError, UnsupportedModelError, suggest
+from ternarybert.runtime.network import Function
 
 
 class Kind(Enum):
@@ -56,7 +51,7 @@ class Family:
     has_types: bool = True  # whether the tokenizer's token types are used
 
 
-_POOLER = "pooler.dense"
+POOLER = "pooler.dense"
 _ROBERTA = Family(
     "roberta",
     ClassifierHead("classifier.dense", Function.TANH, "classifier.out_proj"),
@@ -64,7 +59,7 @@ _ROBERTA = Family(
     has_types=False,
 )
 FAMILIES = {
-    "bert": Family("bert", ClassifierHead(f"bert.{_POOLER}", Function.TANH, "classifier")),
+    "bert": Family("bert", ClassifierHead(POOLER, Function.TANH, "classifier")),
     "roberta": _ROBERTA,
     "xlm-roberta": _ROBERTA,
     "camembert": _ROBERTA,
@@ -90,7 +85,6 @@ FUNCTIONS = {
     "gelu_pytorch_tanh": Function.GELU_TANH,
     "relu": Function.RELU,
 }
-_DISTILBERT_EPS = 1e-12  # its configuration has none
 
 
 def family_of(config: Mapping[str, Any]) -> Family:
@@ -107,34 +101,3 @@ def kind_of(config: Mapping[str, Any]) -> Kind:
     if not isinstance(names, list) or not names or not isinstance(names[0], str):
         raise PackedConfigError("config.json does not name the model's class (architectures)")
     return next((kind for kind in Kind if names[0].endswith(kind.value)), Kind.ENCODER)
-
-
-def network_of(model: PackedModel) -> Network:
-    """The network that a packed folder holds."""
-    family, kind, recipe = family_of(model.config), kind_of(model.config), _recipe(model)
-    _refuse_other_computations(model.config)
-    tensors = _Tensors(model, family)
-    word, position = tensors.word(), tensors.array("embeddings.position_embeddings.weight")
-    types = tensors.optional("embeddings.token_type_embeddings.weight")
-    layers = tuple(_layer(tensors, family, i) for i in range(_number(model.config, "num_hidden_layers", "n_layers")))
-    dense, dense_function, head = _head(tensors, family, kind)
-    pooler = dense is not None and dense_function == Function.TANH and not family.padded_positions
-    network = Network(
-        sizes=_sizes(model.config, family, word, position, types, layers, dense, head),
-        function=_function(model.config),
-        norm_eps=_eps(model.config),
-        activation_bits=recipe.bits.a,
-        range=Range.TOKEN if recipe.activation.granularity == TOKEN else Range.SEQUENCE,
-        symmetric=recipe.activation.scheme == "symmetric",
-        clip=recipe.activation.clip,
-        word=word,
-        position=position,
-        type=types,
-        embedding_norm=tensors.norm("embeddings.LayerNorm"),
-        layers=layers,
-        dense=dense,
-        dense_function=dense_function,
-        dense_quantized=pooler and recipe.pooler and recipe.bits.a != 32,
-        head=head,
-    )
-    return network

@@ -1,6 +1,6 @@
 """A model as the engines take it: arrays, sizes and a few choices, whatever its family.
 
-`families.py` makes one from a packed folder; `oracle.py` and `engine.py` run it. The fields are those of `tb_config` in
+`build.py` makes one from a packed folder; `oracle.py` and `engine.py` run it. The fields are those of `tb_config` in
 ternarybert.h, which says the same to C.
 """
 

@@ -6,13 +6,27 @@ heads h and head width d_h. The native engine gives the same bits; where the two
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import numpy as np
 
 from ternarybert import numerics
 from ternarybert.errors import InputError, NonFiniteError
-from ternarybert.numerics import F32, Codes
+from ternarybert.numerics import F32, Array, Codes
 from ternarybert.packed import PackedTensor
-from ternarybert.runtime.network import Batch, Floats, Function, Ints, Layer, Linear, Matrix, Network, Norm, Output, Range
+from ternarybert.runtime.network import (
+    Batch,
+    Floats,
+    Function,
+    Ints,
+    Layer,
+    Linear,
+    Matrix,
+    Network,
+    Norm,
+    Output,
+    Range,
+)
 
 
 class Oracle:
@@ -29,7 +43,7 @@ class Oracle:
         shape = self.sizes.shape(batch, output)
         types = np.zeros_like(batch.ids) if batch.types is None else batch.types
         starts = batch.starts()
-        sequences = [slice(start, end) for start, end in zip(starts, starts[1:], strict=False)]
+        sequences = [slice(*ends) for ends in pairwise(starts)]
         for place, part in enumerate(sequences):
             self._check(place, batch.ids[part], types[part])
         with np.errstate(all="ignore"):  # infinities are looked for where they matter
@@ -120,10 +134,9 @@ class Oracle:
             return numerics.linear(codes, weight.unpack(), weight.scale, bias)
         if codes is not None:
             x = codes.scale * codes.codes.astype(F32) + codes.offset
+        y: Array = _products(x, weight.unpack() if isinstance(weight, PackedTensor) else weight)
         if isinstance(weight, PackedTensor):
-            y = weight.scale * _products(x, weight.unpack())
-        else:
-            y = _products(x, weight)
+            y = weight.scale * y
         return np.asarray(y if bias is None else y + bias)
 
     def _norm(self, x: Floats, norm: Norm) -> Floats:
@@ -138,9 +151,9 @@ def _rows(table: Matrix, ids: Ints) -> Floats:
     return np.asarray(scale[:, None] * table.unpack()[ids].astype(F32))
 
 
-def _products(x: Floats, weight: Matrix) -> Floats:
-    """x W^T, each product exact and each sum in float64, rounded once; row by row to spare memory."""
-    wide = np.asarray(weight).astype(np.float64)
+def _products(x: Array, weight: Array) -> Array:
+    """Rows of x times rows of W, each product exact and each sum in float64, rounded once."""
+    wide = weight.astype(np.float64)
     return np.stack([numerics.total(row.astype(np.float64) * wide) for row in x]).astype(F32)
 
 
@@ -149,9 +162,9 @@ def _float_attention(q: Floats, k: Floats, v: Floats, scaling: float) -> Floats:
     return np.stack([_sum_in_order(row[:, None].astype(np.float64) * v) for row in p]).astype(F32)
 
 
-def _sum_in_order(x: numerics.Array) -> numerics.Array:
+def _sum_in_order(x: Array) -> Array:
     """Sum over the rows in float64, the first row first."""
-    result: numerics.Array = np.zeros(x.shape[1:])
+    result: Array = np.zeros(x.shape[1:])
     for row in x.astype(np.float64):
         result = result + row
     return result
