@@ -11,7 +11,7 @@ from typing import Annotated
 
 import typer
 
-from ternarybert.cli import augment, evaluate, inspect, pack, train
+from ternarybert.cli import augment, evaluate, inspect, pack, predict, train
 from ternarybert.errors import TernaryBertError
 
 app = typer.Typer(
@@ -44,6 +44,7 @@ def _options(
 app.command(epilog=train.FINETUNE_EXAMPLE)(train.finetune)
 app.command(epilog=train.TERNARIZE_EXAMPLE)(train.ternarize)
 app.command(epilog=evaluate.EVALUATE_EXAMPLE)(evaluate.evaluate)
+app.command(epilog=predict.PREDICT_EXAMPLE)(predict.predict)
 app.command(epilog=inspect.INSPECT_EXAMPLE)(inspect.inspect)
 app.command(epilog=pack.PACK_EXAMPLE)(pack.pack)
 app.command(epilog=pack.UNPACK_EXAMPLE)(pack.unpack)

@@ -112,7 +112,7 @@ class Oracle:
         return np.ascontiguousarray(context.swapaxes(0, 1)).reshape(q.shape[1], -1)
 
     def _heads(self, x: Floats) -> Floats:
-        return x.reshape(len(x), self.sizes.heads, -1).swapaxes(0, 1)
+        return np.asarray(x.reshape(len(x), self.sizes.heads, -1).swapaxes(0, 1))
 
     def _quantized_input(self, x: Floats) -> Codes | None:
         """The input of a linear layer as codes; None when activations are not quantized."""

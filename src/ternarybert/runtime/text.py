@@ -26,13 +26,17 @@ class TextEncoder:
     def __init__(self, folder: Path, max_tokens: int, *, has_types: bool, max_length: int | None = None) -> None:
         settings = _settings(folder)
         self.tokenizer = _read_tokenizer(folder, settings)
-        self.max_length = _limit(self.tokenizer, settings, max_tokens, max_length)
-        side = "left" if settings.get("truncation_side") == "left" else "right"
+        self._side = "left" if settings.get("truncation_side") == "left" else "right"
         # Files often hold a length and a padding that someone else needed once.
-        self.tokenizer.enable_truncation(self.max_length, strategy="longest_first", direction=side)
+        self.limit(_limit(self.tokenizer, settings, max_tokens, max_length))
         self.tokenizer.no_padding()
         inputs = settings.get("model_input_names")
         self.has_types = has_types and (not isinstance(inputs, list) or "token_type_ids" in inputs)
+
+    def limit(self, max_length: int) -> None:
+        """Cut texts at so many tokens from now on; to be called before threads share the encoder."""
+        self.max_length = max_length
+        self.tokenizer.enable_truncation(max_length, strategy="longest_first", direction=self._side)
 
     def encode(self, texts: Sequence[Text], *, offsets: bool = False, parallel: bool = False) -> list[Encoding]:
         """Encode texts and pairs. `offsets` also finds each token's place; `parallel` uses the tokenizer's threads."""
