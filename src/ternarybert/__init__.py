@@ -1,10 +1,7 @@
 """TernaryBERT: a fine-tuned BERT with weights in {-1, 0, +1} and 8-bit activations, for plain CPUs."""
 
 from importlib import import_module
-from importlib.metadata import version
 from typing import Any
-
-__version__ = version("ternarybert")
 
 # The public verbs and where they live. They are imported on first use: most need torch, and whoever only runs a packed
 # model has none.
@@ -18,10 +15,14 @@ _VERBS = {
 
 
 def __getattr__(name: str) -> Any:
+    if name == "__version__":
+        from importlib.metadata import version  # late: it takes longer than all the rest
+
+        return version("ternarybert")
     if name not in _VERBS:
         raise AttributeError(f"module '{__name__}' has no attribute '{name}'")
     return getattr(import_module(_VERBS[name]), name)
 
 
 def __dir__() -> list[str]:
-    return sorted([*globals(), *_VERBS])
+    return sorted([*globals(), *_VERBS, "__version__"])

@@ -35,7 +35,8 @@ def as_json(text: Text, answer: Any, *, every: bool = False) -> str:
 
 def column_names(model: Model, *, every: bool = False) -> list[str]:
     """The columns that a model's answers take."""
-    from ternarybert.runtime import Answerer, Classifier
+    from ternarybert.runtime import Classifier
+    from ternarybert.runtime.answerer import Answerer
 
     if isinstance(model, Answerer):
         return [PREDICTION, "score", "start", "end"]

@@ -7,7 +7,7 @@ import sys
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, cast
 
@@ -73,6 +73,15 @@ class AnswerOptions:
         ),
     ] = None
     force: Annotated[bool, option("--force", help="Replace the output, drop an unfinished one.", panel=_OUTPUT)] = False
+    null_threshold: Annotated[
+        float | None,
+        option(
+            "--null-threshold",
+            help="Questions: give no answer when that scores higher by more than this; 0 suits SQuAD 2.0.",
+            panel=_OUTPUT,
+            metavar="NUMBER",
+        ),
+    ] = None
     every: Annotated[bool, option("--all", help="The scores of all labels.", panel=_OUTPUT)] = False
     as_json: Annotated[bool, option("--json", help="One JSON object per text.", panel=_OUTPUT)] = False
 
@@ -117,6 +126,8 @@ def predict(
     given = list(texts or ())
     _check(given, source, answers)
     with _notices(), how.load(folder) as model:
+        if answers.null_threshold is not None:
+            _allow_no_answer(model, answers.null_threshold)
         if source.input is not None:
             from ternarybert.cli.predict_file import predict_file
 
@@ -134,6 +145,14 @@ def _check(texts: list[str], source: InputOptions, answers: AnswerOptions) -> No
         raise OptionError("--output goes with --input; redirect the output instead: > FILE")
     if source.question is not None and (texts or source.pair):
         raise OptionError("--question goes with --context or standard input, not with other texts")
+
+
+def _allow_no_answer(model: Model, threshold: float) -> None:
+    from ternarybert.runtime.answerer import Answerer
+
+    if not isinstance(model, Answerer):
+        raise OptionError("--null-threshold is for models that answer questions")
+    model.task = replace(model.task, null_threshold=threshold)
 
 
 def _answer(model: Model, texts: list[str], source: InputOptions, show: Callable[[Text, object], None]) -> None:

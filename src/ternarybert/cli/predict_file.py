@@ -23,7 +23,7 @@ from ternarybert.cli.answers import as_columns, as_json, as_line, column_names
 from ternarybert.cli.job import job as long_job
 from ternarybert.cli.predict_output import Format, format_of
 from ternarybert.errors import DataError, OptionError, suggest
-from ternarybert.runtime import Answerer
+from ternarybert.runtime.answerer import Answerer
 from ternarybert.tasks.columns import choose_columns
 from ternarybert.tasks.stream import Rows, open_rows
 
@@ -152,7 +152,7 @@ def _job(folder: Path, rows: Rows, columns: tuple[str, ...], answers: AnswerOpti
     """A name for everything that decides the output: the model, the input, the columns and the form."""
     file = rows.path.stat()
     config = (folder / "config.json").read_bytes()  # has the hash of the weights in it
-    said = [str(rows.path.resolve()), file.st_size, file.st_mtime_ns, columns, answers.every, str(answers.output)]
+    said = [str(rows.path.resolve()), file.st_size, file.st_mtime_ns, columns, str(answers)]
     return hashlib.sha256(config + json.dumps(said).encode()).hexdigest()
 
 

@@ -5,7 +5,7 @@
 """
 
 from ternarybert.runtime.engine import Engine, kernels
-from ternarybert.runtime.heads import Answerer, Classifier, Tagger
+from ternarybert.runtime.heads import Classifier, Tagger
 from ternarybert.runtime.load import load
 from ternarybert.runtime.model import Model
 from ternarybert.runtime.oracle import Oracle
@@ -13,7 +13,6 @@ from ternarybert.runtime.results import Answer, Label, Labels, Number, Tags, Wor
 
 __all__ = [
     "Answer",
-    "Answerer",
     "Classifier",
     "Engine",
     "Label",

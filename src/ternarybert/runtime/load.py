@@ -10,12 +10,11 @@ from ternarybert.errors import NotPackedError, OptionError, suggest
 from ternarybert.runtime.build import network_of
 from ternarybert.runtime.engine import Engine, thread_count
 from ternarybert.runtime.families import Kind, family_of, kind_of
-from ternarybert.runtime.heads import Answerer, Classifier, Tagger
+from ternarybert.runtime.heads import Classifier, Tagger
 from ternarybert.runtime.model import Model
 from ternarybert.runtime.network import Network, Runner
 from ternarybert.runtime.oracle import Oracle
 from ternarybert.runtime.text import TextEncoder
-from ternarybert.tasks.squad import SQUAD
 
 ENGINES = ("native", "oracle")
 
@@ -41,9 +40,9 @@ def load(
     text = TextEncoder(place, network.sizes.max_tokens, has_types=family.has_types, max_length=max_length)
     kind, runner = kind_of(content.config), _runner(network, engine, threads, kernel)
     if kind == Kind.QUESTIONS:
-        # A model that was trained on questions without an answer may say that there is none.
-        task = SQUAD.get(str(content.metrics.get("task")), SQUAD["squad"])
-        return Answerer(runner, text, content.config, threads, task=task)
+        from ternarybert.runtime.answerer import Answerer  # late: other models need nothing of tasks/
+
+        return Answerer(runner, text, content.config, threads, task=str(content.metrics.get("task")))
     classes: dict[Kind, type[Model]] = {Kind.SEQUENCES: Classifier, Kind.TOKENS: Tagger}
     return classes.get(kind, Model)(runner, text, content.config, threads)
 

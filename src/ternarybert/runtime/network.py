@@ -11,7 +11,7 @@ from enum import IntEnum
 from typing import Any, Protocol, TypeAlias
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
 from ternarybert.errors import InputError, UnsupportedModelError
 from ternarybert.packed import PackedTensor
@@ -178,9 +178,8 @@ class Runner(Protocol):
         """Give the memory back; a closed runner runs no more."""
 
 
-def _flat(sequences: list[ArrayLike]) -> Ints:
-    parts = [np.asarray(sequence) for sequence in sequences]
-    whole = np.concatenate(parts) if len(parts) > 1 else parts[0]
+def _flat(sequences: list[Any]) -> Ints:
+    whole = np.concatenate([np.asarray(sequence) for sequence in sequences if len(sequence)] or [np.empty(0, np.int32)])
     limits = np.iinfo(np.int32)
     if whole.ndim != 1 or (whole.size and whole.dtype.kind not in "iu"):
         raise InputError(f"token ids must be integers, not {whole.dtype} of shape {whole.shape}")

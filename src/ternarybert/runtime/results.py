@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ternarybert.tasks.squad_answers import Prediction
+if TYPE_CHECKING:
+    from ternarybert.tasks.squad_answers import Prediction
 
 
 @dataclass(frozen=True, slots=True)
