@@ -125,7 +125,8 @@ void activate(float *x, int n, int function) {
     return for_each(x, n, [](F v) { return max(v, set(0.0f)); });
   case TB_TANH:
     for (int i = 0; i < n; i++)
-      x[i] = __builtin_tanhf(x[i]);
+      // Through double: the last bit of tanhf is another one in every C library, this one is not.
+      x[i] = static_cast<float>(__builtin_tanh(static_cast<double>(x[i])));
     return;
   default:
     return;
