@@ -17,15 +17,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from ternarybert._fields import (
     SWITCH,
     at_least,
     from_plain,
     one_of,
     positive_or_none,
-    read_yaml,
     set_field,
     show,
     to_plain,
@@ -296,11 +293,15 @@ class Recipe:
 
     def to_yaml(self) -> str:
         """The recipe as YAML, fields in the order of the classes above."""
-        return yaml.safe_dump(self.to_dict(), sort_keys=False)
+        from ternarybert._yaml import write_yaml
+
+        return write_yaml(self.to_dict())
 
     @classmethod
     def from_yaml(cls, text: str) -> Recipe:
         """The recipe that `to_yaml` wrote, or one written by hand."""
+        from ternarybert._yaml import read_yaml
+
         data = read_yaml(text, "the recipe")
         return cls.from_dict({} if data is None else data)
 

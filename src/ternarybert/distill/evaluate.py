@@ -7,15 +7,15 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 from transformers import PreTrainedModel
 
 from ternarybert.distill.features import Features, Logits, predict_logits
 from ternarybert.distill.models import features_of, load_any, load_tokenizer
 from ternarybert.distill.run import versions
 from ternarybert.distill.scores import confusion, main_metric, task_scores
-from ternarybert.errors import DataError, LabelError
+from ternarybert.errors import LabelError
 from ternarybert.tasks import TaskData, align_labels
+from ternarybert.tasks.scores import check_rows, mean_scores
 
 
 def evaluate(
@@ -32,7 +32,7 @@ def evaluate(
     """
     network = load_any(str(model)).to(device or "cpu")
     data = replace(align_labels(data, network.config.id2label), train=None)
-    _check(data, teacher)
+    check_rows(data, teacher is not None)
     start = time.perf_counter()
     features, logits = _answers(str(model), network, data, batch_size)
     seconds = time.perf_counter() - start
@@ -40,7 +40,7 @@ def evaluate(
     sets = {
         name: task_scores(data.task, logits[name], rows, answers.get(name)) for name, rows in features.evals.items()
     }
-    scores = {name: float(np.mean([each[name] for each in sets.values()])) for name in next(iter(sets.values()))}
+    scores = mean_scores(sets)
     rows = sum(map(len, logits.values()))
     return {
         "model": str(model),
@@ -57,14 +57,6 @@ def evaluate(
         "examples_per_second": round(rows / seconds, 2),
         "versions": versions(),
     }
-
-
-def _check(data: TaskData, teacher: str | Path | None) -> None:
-    if not data.evals:
-        raise DataError(f"'{data.task.name}' has no rows to evaluate on")
-    unlabelled = [name for name, rows in data.evals.items() if "label" not in rows.column_names]
-    if unlabelled and teacher is None:
-        raise DataError(f"the rows of '{data.task.name}' have no labels; name the label column, or a teacher")
 
 
 def _answers(

@@ -23,10 +23,11 @@ from transformers.utils.quantization_config import QuantizationConfigMixin
 
 from ternarybert import packed
 from ternarybert.errors import UnsafeFileError
-from ternarybert.hf.fit import check_fit, coding_of, recipe_of, tensors_by_model_name
+from ternarybert.hf.fit import check_fit, coding_of, tensors_by_model_name
 from ternarybert.hf.layers import CODES, SCALE, FromFolder, adopt, float32_array, layers_from_folder
 from ternarybert.packed.file import WEIGHTS
 from ternarybert.packed.manifest import FORMAT_VERSION, QUANT_METHOD, arrays, describe
+from ternarybert.packed.recipe import recipe_of
 from ternarybert.student import make_student, quantized_layers
 
 
