@@ -18,6 +18,7 @@ from ternarybert.errors import TernaryBertError
 
 # Every command, in the order of the help: its module, and the name of its example there.
 COMMANDS = {
+    "demo": ("demo", "DEMO_EXAMPLE"),
     "finetune": ("train", "FINETUNE_EXAMPLE"),
     "ternarize": ("train", "TERNARIZE_EXAMPLE"),
     "evaluate": ("evaluate", "EVALUATE_EXAMPLE"),
@@ -26,6 +27,7 @@ COMMANDS = {
     "pack": ("pack", "PACK_EXAMPLE"),
     "unpack": ("pack", "UNPACK_EXAMPLE"),
     "augment": ("augment", "EXAMPLE"),
+    "doctor": ("doctor", "DOCTOR_EXAMPLE"),
 }
 
 
