@@ -40,7 +40,7 @@ ALLOWED = {
         "demo",
     },
 }
-TOP = {"errors", "recipe", "numerics", "_fields", "_native", "_resumable", "_yaml", "__init__", "__main__"}
+TOP = {"errors", "recipe", "numerics", "_fields", "_native", "_nearby", "_resumable", "_yaml", "__init__", "__main__"}
 TORCH_FREE = {"packed", "runtime", "serve", "tasks", "doctor", *TOP}
 HEAVY = {"torch", "transformers"}
 

@@ -147,9 +147,7 @@ def _settings(plan: Plan, output: Path, callbacks: Sequence[Any]) -> Settings:
     from ternarybert.distill.work import work_folder
 
     begun = work_folder(output).exists()
-    return Settings(
-        seed=_SEED, device="cpu", evaluations=plan.evaluations, resume=begun, callbacks=tuple(callbacks)
-    )
+    return Settings(seed=_SEED, device="cpu", evaluations=plan.evaluations, resume=begun, callbacks=tuple(callbacks))
 
 
 def _read_json(path: Path) -> dict[str, Any] | None:

@@ -28,7 +28,9 @@ class Finding:
 def examine(*, selftest: bool = True) -> Finding:
     """Look at the installation; what is broken becomes a problem, never an exception."""
     found = Finding(facts.versions(), facts.machine(), extras=facts.extras())
-    found.problems += [f"{name} is missing: pip install {name}" for name, version in found.versions.items() if not version]
+    found.problems += [
+        f"{name} is missing: pip install {name}" for name, version in found.versions.items() if not version
+    ]
     try:
         found.engine = _engine()
         if selftest:
@@ -47,7 +49,9 @@ def _engine() -> dict[str, Any]:
 
     available, asked = kernels(), os.environ.get(KERNEL_VARIABLE)
     if asked and asked not in available:
-        raise KernelError(f"{KERNEL_VARIABLE} asks for a kernel that does not run here: '{asked}'{suggest(asked, available)}")
+        raise KernelError(
+            f"{KERNEL_VARIABLE} asks for a kernel that does not run here: '{asked}'{suggest(asked, available)}"
+        )
     return {
         "native library": _native.version(),
         "cpu features": sorted(_native.cpu_features()),
