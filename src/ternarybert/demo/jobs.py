@@ -138,7 +138,11 @@ def pack_densely(source: Path, output: Path) -> None:
 
     model = repack(packed.read(source), "dense")
     card = model_card(output.name, model, model.metrics).encode()
-    files = {**tokenizer_files(source), "recipe.yaml": source / "recipe.yaml", "README.md": card}
+    files: dict[str, bytes | Path] = {
+        **tokenizer_files(source),
+        "recipe.yaml": source / "recipe.yaml",
+        "README.md": card,
+    }
     packed.write(output, model, extra_files=files)
 
 

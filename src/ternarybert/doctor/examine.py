@@ -28,9 +28,8 @@ class Finding:
 def examine(*, selftest: bool = True) -> Finding:
     """Look at the installation; what is broken becomes a problem, never an exception."""
     found = Finding(facts.versions(), facts.machine(), extras=facts.extras())
-    found.problems += [
-        f"{name} is missing: pip install {name}" for name, version in found.versions.items() if not version
-    ]
+    missing = [name for name, version in found.versions.items() if version is None]
+    found.problems += [f"{name} is missing: pip install {name}" for name in missing]
     try:
         found.engine = _engine()
         if selftest:
@@ -49,9 +48,7 @@ def _engine() -> dict[str, Any]:
 
     available, asked = kernels(), os.environ.get(KERNEL_VARIABLE)
     if asked and asked not in available:
-        raise KernelError(
-            f"{KERNEL_VARIABLE} asks for a kernel that does not run here: '{asked}'{suggest(asked, available)}"
-        )
+        raise KernelError(f"{KERNEL_VARIABLE} is '{asked}', which does not run here{suggest(asked, available)}")
     return {
         "native library": _native.version(),
         "cpu features": sorted(_native.cpu_features()),
