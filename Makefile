@@ -31,11 +31,13 @@ demo: $(VENV)/.demo ## a real model becomes ternary before your eyes: 12 minutes
 
 setup: $(VENV)/.installed ## make .venv with everything that development needs
 
-check: setup ## ruff, mypy, clang-format and the import directions
+check: setup ## ruff, mypy, clang-format, the workflow files and the import directions
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/clang-format --dry-run --Werror $(filter %.cc %.h,$(NATIVE))
+	$(BIN)/yamllint --strict .github
+	$(BIN)/check-jsonschema --quiet --builtin-schema vendor.github-workflows .github/workflows/*.yml
 	$(BIN)/pytest tests/test_architecture.py
 
 test: setup ## the whole test suite but its slow part
