@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import islice
+from itertools import islice, pairwise
 from typing import Any, ClassVar
 
 import numpy as np
@@ -125,9 +125,9 @@ class Model:
             types = [inputs[i][1] for i in places]
             batch = Batch.of([inputs[i][0] for i in places], None if types[0] is None else types)
             rows = self.runner.run(batch, output)
-            ends = batch.starts()[1:] if per_token else range(1, len(places) + 1)
-            for i, part in zip(places, np.split(rows, list(ends)[:-1]), strict=True):
-                found[i] = part
+            starts = batch.starts() if per_token else range(len(places) + 1)
+            for i, ends in zip(places, pairwise(starts), strict=True):
+                found[i] = rows[slice(*ends)]
         return found  # type: ignore[return-value]
 
 

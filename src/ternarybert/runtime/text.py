@@ -39,13 +39,13 @@ class TextEncoder:
         self.tokenizer.enable_truncation(max_length, strategy="longest_first", direction=self._side)
 
     def encode(self, texts: Sequence[Text], *, offsets: bool = False, parallel: bool = False) -> list[Encoding]:
-        """Encode texts and pairs. `offsets` also finds each token's place; `parallel` uses the tokenizer's threads."""
-        encode = self.tokenizer.encode_batch if offsets else self.tokenizer.encode_batch_fast
+        """Encode texts and pairs. `parallel` uses the tokenizer's threads, which may spare itself the `offsets`."""
+        encode = self.tokenizer.encode
         try:
             if parallel and len(texts) > 1:
-                return list(encode(texts))
-            # One by one, no thread is started: what starts threads cannot be forked without a warning.
-            return [encode([text])[0] for text in texts]
+                return list((self.tokenizer.encode_batch if offsets else self.tokenizer.encode_batch_fast)(texts))
+            # One by one no thread is started, which a model on one thread has no use for and a fork does not survive.
+            return [encode(text) if isinstance(text, str) else encode(*text) for text in texts]
         except TypeError as error:
             raise InputError(_half_character(texts)) from error
 
