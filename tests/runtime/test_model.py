@@ -93,6 +93,14 @@ def test_what_is_no_text(classifier, wrong):
             method(wrong)
 
 
+def test_streams_are_looked_at_as_they_come(classifier):
+    stream = classifier.stream(iter(["good"] * 40 + [None]))
+    assert next(stream) == classifier.predict("good")
+    with pytest.raises(InputError, match="input 40 is None"):
+        list(stream)
+    assert list(classifier.stream("good")) == [classifier.predict("good")]
+
+
 def test_the_order_of_many_texts_is_kept(folders):
     texts = [" ".join(["good", "bad", "fun"][: i % 3 + 1] * (i % 17)) for i in range(300)]
     with ternarybert.load(folders(**LABELS), num_threads=2) as model:

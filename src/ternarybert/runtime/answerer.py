@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from ternarybert.errors import DataError, InputError
 from ternarybert.runtime.model import Model, chunks
 from ternarybert.runtime.network import Output
 from ternarybert.runtime.results import Answer
-from ternarybert.runtime.text import Text
+from ternarybert.runtime.text import Text, as_stream
 from ternarybert.tasks.squad import SQUAD, SquadTask
 from ternarybert.tasks.squad_features import Window, Windower
 from ternarybert.tasks.squad_questions import Question
@@ -26,9 +26,9 @@ class Answerer(Model):
         self.task: SquadTask = SQUAD.get(task or "", SQUAD["squad"])
         self._windower: Windower | None = None
 
-    def stream(self, texts: Iterator[Text] | Sequence[Text]) -> Iterator[Answer]:
+    def stream(self, texts: Iterable[Any]) -> Iterator[Answer]:
         """Answer pairs of a question and a context."""
-        for chunk in chunks(iter(texts)):
+        for chunk in chunks(as_stream(texts)):
             yield from self._answer_all(chunk)
 
     def _answer_all(self, chunk: Sequence[Text]) -> list[Answer]:

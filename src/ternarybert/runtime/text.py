@@ -7,7 +7,7 @@ word list of BERT, `vocab.txt`, which says the same in another way.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -63,9 +63,14 @@ def as_texts(given: object) -> tuple[list[Text], bool]:
         return [given], True
     if isinstance(given, tuple) and (pair := _pair(given)):
         return [pair], True
-    if given is None or isinstance(given, (bytes, bytearray, Mapping)) or not hasattr(given, "__iter__"):
+    if not isinstance(given, Iterable) or isinstance(given, (bytes, bytearray, Mapping)):
         raise InputError(f"expected a text, a pair of texts or a list of them, not {_show(given)}")
-    return [_as_text(one, place) for place, one in enumerate(given)], False
+    return list(as_stream(given)), False
+
+
+def as_stream(given: Iterable[object]) -> Iterator[Text]:
+    """Texts and pairs one after the other, each looked at when its turn comes."""
+    return (_as_text(one, place) for place, one in enumerate([given] if isinstance(given, str) else given))
 
 
 def _as_text(one: object, place: int) -> Text:
