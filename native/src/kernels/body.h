@@ -19,9 +19,22 @@
 
 #include "attention.h"
 
+#if defined(TB_EMULATED) // runs wherever AVX2 does
+#define TB_FEATURES(features) TB_CPU_AVX2
+#else
+#define TB_FEATURES(features) features
+#endif
+
 #define TB_DEFINE_KERNEL(symbol, name, features)                                                                       \
   namespace tb {                                                                                                       \
-  const Kernel symbol = {name,          features,     kColumns,  kTileRows,  kWideZero, panel_bytes, pack_panel,       \
-                         panel_scratch, linear,       row_bytes, quantize,   range,     embed,       layer_norm,       \
-                         activate,      head_scratch, head,      plain_head, ::dot};                                   \
+  const Kernel symbol = {name,       TB_FEATURES(features),                                                            \
+                         kColumns,   kTileRows,                                                                        \
+                         kWideZero,  panel_bytes,                                                                      \
+                         pack_panel, panel_scratch,                                                                    \
+                         linear,     row_bytes,                                                                        \
+                         quantize,   range,                                                                            \
+                         embed,      layer_norm,                                                                       \
+                         activate,   head_scratch,                                                                     \
+                         head,       plain_head,                                                                       \
+                         ::dot};                                                                                       \
   }

@@ -1,9 +1,10 @@
 // Vectors of eight 32-bit lanes on AVX2. See body.h for what each of these functions has to do.
 #pragma once
 
+#include "intrinsics.h"
+
 #include <cstdint>
 #include <cstring>
-#include <immintrin.h>
 
 #include "inline.h"
 
