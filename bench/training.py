@@ -1,26 +1,27 @@
 """Examples per second of ternarization, beside the same training done as the released code does it.
 
 Both sides are this package: the same student, teacher, losses and optimizer. The slow side pads every batch to the full
-length, quantizes the whole word embedding, and quantizes every weight for every micro-batch. They take turns in one
-process, a few steps each, so that a slow moment of the machine hits both.
+length, runs the teacher every time, quantizes the whole word embedding, and quantizes every weight for every
+micro-batch. Each side trains for a few epochs on the same small part of the task, ours with an empty memory of the
+teacher at first. They take turns in one process, an epoch each, so that a slow moment of the machine hits both.
 
-    python bench/training.py TEACHER GLUE_FOLDER [--task mrpc] [--threads 1] [--rounds 3] [--steps 4]
+    python bench/training.py TEACHER GLUE_FOLDER [--task mrpc] [--threads 1] [--epochs 3] [--steps 8]
 """
 
 from __future__ import annotations
 
 import argparse
-import statistics
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from itertools import cycle
 from typing import Any
 
 import torch
+from datasets import Dataset
 from transformers import AutoModelForSequenceClassification, AutoTokenizer, TrainingArguments
 
 from ternarybert.distill.features import LENGTH, Collator, Features, tokenize
+from ternarybert.distill.memory import ROW_NUMBER, TeacherMemory
 from ternarybert.distill.sampler import SimilarLengths
 from ternarybert.distill.ternarize import set_dropout
 from ternarybert.distill.trainer import DistillTrainer
@@ -32,44 +33,48 @@ BATCH = 32
 
 
 class Side:
-    """One way of training, and its stream of batches."""
+    """One way of training, on its own copy of the models."""
 
-    def __init__(self, folder: str, features: Features, recipe: Recipe, as_released: bool) -> None:
-        self.as_released = as_released
+    def __init__(self, folder: str, rows: Dataset, features: Features, recipe: Recipe, as_released: bool) -> None:
+        self.rows, self.as_released = rows, as_released
         self.model = make_student(AutoModelForSequenceClassification.from_pretrained(folder), recipe)
         set_dropout(self.model, recipe.schedule.dropout)
+        self.collate = Collator(features.tokenizer, "max" if as_released else "dynamic", features.max_length)
         self.trainer = DistillTrainer(
             self.model,
             TrainingArguments("bench-unused", use_cpu=True, report_to="none", save_strategy="no"),
-            train_dataset=features.train,
+            train_dataset=rows,
             processing_class=features.tokenizer,
             recipe=recipe,
             regression=False,
             teacher=expose_scores(AutoModelForSequenceClassification.from_pretrained(folder)),
         )
         self.optimizer = self.trainer.create_optimizer()
-        self.batches = self._batches(features)
 
-    def _batches(self, features: Features) -> Iterator[dict[str, Any]]:
-        assert features.train is not None
-        collate = Collator(features.tokenizer, "max" if self.as_released else "dynamic", features.max_length)
-        order = list(SimilarLengths(features.train[LENGTH], BATCH, seed=0))
-        rows = [features.train[i] for i in order]
-        return cycle(collate(rows[i : i + BATCH]) for i in range(0, len(rows) - BATCH, BATCH))
+    def remember(self) -> None:
+        """Begin with an empty memory of the teacher, as a run does."""
+        if not self.as_released:
+            self.trainer.memory = TeacherMemory(self.trainer.teacher, self.rows, self.collate)
 
-    def run(self, steps: int) -> float:
-        """Seconds per example."""
+    def epoch(self, seed: int) -> float:
+        """Seconds that an epoch takes."""
+        order = list(SimilarLengths(self.rows[LENGTH], BATCH, seed=seed))
+        batches = [self.collate([self.rows[i] for i in order[k : k + BATCH]]) for k in range(0, len(order), BATCH)]
         self.model.train()
+        begin = time.perf_counter()
         with whole_table_every_time() if self.as_released else _nothing():
-            begin = time.perf_counter()
-            for _ in range(steps):
-                if self.as_released:
-                    for _, layer in quantized_layers(self.model):
-                        layer._cache = None
-                self.trainer.compute_loss(self.model, next(self.batches)).backward()
-                self.optimizer.step()
-                self.optimizer.zero_grad()
-            return (time.perf_counter() - begin) / steps / BATCH
+            for batch in batches:
+                self.step(batch)
+        return time.perf_counter() - begin
+
+    def step(self, batch: dict[str, Any]) -> None:
+        """One batch."""
+        if self.as_released:
+            for _, layer in quantized_layers(self.model):
+                layer._cache = None
+        self.trainer.compute_loss(self.model, batch).backward()
+        self.optimizer.step()
+        self.optimizer.zero_grad()
 
 
 @contextmanager
@@ -100,25 +105,30 @@ def main() -> None:
     parser.add_argument("data")
     parser.add_argument("--task", default="mrpc")
     parser.add_argument("--threads", type=int, default=1)
-    parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--steps", type=int, default=6)
+    parser.add_argument("--epochs", type=int, default=3)
+    parser.add_argument("--steps", type=int, default=8, help="of an epoch")
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
     features = tokenize(load_glue(options.task, options.data), AutoTokenizer.from_pretrained(options.teacher))
+    assert features.train is not None
+    rows = features.train.shuffle(seed=0).select(range(BATCH * options.steps))
+    rows = rows.add_column(ROW_NUMBER, list(range(len(rows))))
     sides = {
-        "ours": Side(options.teacher, features, PRESETS["default"], as_released=False),
-        "as released": Side(options.teacher, features, PRESETS["default"], as_released=True),
+        "ours": Side(options.teacher, rows, features, PRESETS["default"], as_released=False),
+        "as released": Side(options.teacher, rows, features, PRESETS["default"], as_released=True),
     }
+    for side in sides.values():
+        side.epoch(0)  # everything allocated and warm
+        side.remember()
     seconds: dict[str, list[float]] = {name: [] for name in sides}
-    for round_number in range(options.rounds + 1):
+    for epoch in range(options.epochs):
         for name, side in sides.items():
-            spent = side.run(options.steps)
-            if round_number:
-                seconds[name].append(spent)
-    rates = {name: 1 / statistics.median(values) for name, values in seconds.items()}
-    for name, rate in rates.items():
-        print(f"{name:12} {rate:8.1f} examples/s")
-    print(f"ratio        {rates['ours'] / rates['as released']:8.2f}   ({options.task}, {options.threads} threads)")
+            seconds[name].append(side.epoch(epoch))
+    print(f"{options.task}, {options.threads} threads, {options.epochs} epochs of {options.steps} steps of {BATCH}")
+    for name, spent in seconds.items():
+        each = " ".join(f"{len(rows) / s:.1f}" for s in spent)
+        print(f"{name:12} {options.epochs * len(rows) / sum(spent):8.1f} examples/s   (by epoch: {each})")
+    print(f"ratio        {sum(seconds['as released']) / sum(seconds['ours']):8.2f}")
 
 
 if __name__ == "__main__":

@@ -17,7 +17,7 @@ CHECK = "check"  # not timed: every engine's answers to it are compared
 SHAPES = ("1x16", "1x128", "1x384", "8x128", RAGGED)
 _FIRST_WORD = 1000  # below it BERT's vocabulary has marks and unused places
 
-# Lengths in tokens of the first 32 pairs of MRPC's dev set, cut by BERT's vocabulary: what a batch of real texts is like.
+# Lengths in tokens of the first 32 pairs of MRPC's dev set with BERT's vocabulary: what a batch of real texts is like.
 RAGGED_LENGTHS = (
     44, 52, 74, 47, 36, 48, 52, 67, 49, 51, 78, 47, 64, 70, 53, 55,
     59, 65, 74, 48, 37, 53, 42, 68, 49, 45, 51, 60, 53, 58, 45, 68,

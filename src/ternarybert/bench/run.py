@@ -13,7 +13,7 @@ import statistics
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -72,10 +72,8 @@ class Worker:
     def ask(self, request: dict[str, Any]) -> dict[str, Any]:
         """Send a request and wait for the answer."""
         assert self.process.stdin is not None
-        try:
+        with suppress(BrokenPipeError):  # `hear` says why
             print(json.dumps(request), file=self.process.stdin, flush=True)
-        except BrokenPipeError:
-            pass  # `hear` says why
         return self.hear()
 
     def __enter__(self) -> Worker:
@@ -100,8 +98,8 @@ def bench(
 ) -> list[Timing]:
     """Time `engines` on the packed folder `model`; files go into the empty folder `run`.
 
-    The other engines get `plain`, normally the teacher, or else the packed model unpacked. Each round gives every engine `seconds` for every shape. Engines that are not there or fail are in the result with
-    the reason.
+    The other engines get `plain`, normally the teacher, or else the packed model unpacked. Each round gives every
+    engine `seconds` for every shape. Engines that are not there or fail are in the result with the reason.
     """
     peers = [_peer(name) for name in engines]
     tell("preparing the model")

@@ -1,7 +1,7 @@
 """One engine in its own process: loads, says that it is ready, and times what it is told to.
 
-Started by `run.py` as `python -m ternarybert.bench.worker ENGINE FOLDER THREADS`. Requests and answers are lines of JSON;
-what engines print themselves goes to standard error.
+Started by `run.py` as `python -m ternarybert.bench.worker ENGINE FOLDER THREADS`. Requests and answers are lines of
+JSON; what engines print themselves goes to standard error.
 """
 
 from __future__ import annotations

@@ -26,6 +26,7 @@ COMMANDS = {
     "pack": ("pack", "PACK_EXAMPLE"),
     "unpack": ("pack", "UNPACK_EXAMPLE"),
     "augment": ("augment", "EXAMPLE"),
+    "bench": ("bench", "BENCH_EXAMPLE"),
 }
 
 

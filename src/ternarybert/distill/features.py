@@ -8,7 +8,14 @@ from typing import Any
 
 import numpy as np
 import torch
-from datasets import Dataset, disable_progress_bars, enable_progress_bars
+from datasets import (
+    Dataset,
+    disable_caching,
+    disable_progress_bars,
+    enable_caching,
+    enable_progress_bars,
+    is_caching_enabled,
+)
 from numpy.typing import NDArray
 from torch import Tensor
 from transformers import DataCollatorWithPadding, PreTrainedModel, PreTrainedTokenizerBase
@@ -32,13 +39,17 @@ class Features:
 def tokenize(data: TaskData, tokenizer: PreTrainedTokenizerBase, max_length: int | None = None) -> Features:
     """Token ids, segment ids and labels of every row, cut at the task's length from the longer of two texts."""
     limit = min(max_length or data.task.max_length, tokenizer.model_max_length)
+    caching = is_caching_enabled()
     disable_progress_bars()
+    disable_caching()  # or token ids would pile up beside rows that are read from the disk
     try:
         convert = partial(_convert, tokenizer=tokenizer, max_length=limit)
         train = None if data.train is None else convert(data.train)
         return Features(train, {name: convert(rows) for name, rows in data.evals.items()}, tokenizer, limit)
     finally:
         enable_progress_bars()
+        if caching:
+            enable_caching()
 
 
 def _convert(rows: Dataset, *, tokenizer: PreTrainedTokenizerBase, max_length: int) -> Dataset:

@@ -10,9 +10,11 @@ from torch import nn
 from transformers import PreTrainedModel
 
 from ternarybert import packed
+from ternarybert.distill.augmented import Augmentation, augmented, check_augmented
 from ternarybert.distill.card import model_card
 from ternarybert.distill.export import packed_model
 from ternarybert.distill.features import predict_logits
+from ternarybert.distill.memory import ROW_NUMBER, remember
 from ternarybert.distill.models import features_of, load_classifier, load_tokenizer
 from ternarybert.distill.run import Evaluating, Settings, make_collator, plan, train, training_arguments, versions
 from ternarybert.distill.scores import confusion, main_metric, task_scores
@@ -41,28 +43,38 @@ def ternarize(
     settings: Settings | None = None,
     *,
     student: str | None = None,
+    augment: Augmentation | None = None,
 ) -> dict[str, Any]:
     """Ternarize `teacher` on the task's texts, write the best student as a packed folder, and return the metrics.
 
     The student starts as a copy of the teacher, or from `student`, a shallower model fine-tuned on the same task
-    (with `distill.layer_map: uniform`). Labels are only used to score.
+    (with `distill.layer_map: uniform`). Labels are only used to score. With `augment` every training row comes with
+    variants, and training takes one epoch unless the recipe says otherwise.
     """
     recipe, settings, output = recipe or PRESETS["default"], settings or Settings(), Path(output)
+    if augment is not None:
+        check_augmented(data.task)
     check_output(output, settings, "recipe.yaml")
     check_place(output, replaceable=settings.force and packed.is_packed(output))  # now rather than after hours
     network, tokenizer = load_classifier(teacher), load_tokenizer(teacher)
     data = check_data(data, network)
-    features = features_of(data, tokenizer, network)
     expose_scores(network)
 
     pupil = make_student(load_classifier(student or teacher), recipe)
     check_depths(pupil, network, recipe)
     set_dropout(pupil, recipe.schedule.dropout)
-    work = prepare_work(output, settings, plan(teacher, data, recipe, settings) | {"student": student})
+    note = None
+    if augment is not None:  # takes long, so last of what comes before training
+        data, note = augmented(data, augment, teacher, settings.seed, settings.device)
+    features = features_of(data, tokenizer, network)
+    assert features.train is not None  # check_data says so
+    numbered = features.train.add_column(ROW_NUMBER, list(range(len(features.train))))
+    more = {"student": student, "augmentation": note}
+    work = prepare_work(output, settings, plan(teacher, data, recipe, settings) | more)
     trainer = TernarizeTrainer(
         pupil,
         training_arguments(work, recipe, data.task, len(data.train or ()), settings),
-        train_dataset=features.train,
+        train_dataset=numbered,
         eval_dataset=features.evals,
         data_collator=make_collator(features, recipe),
         processing_class=tokenizer,
@@ -71,11 +83,12 @@ def ternarize(
         regression=data.task.regression,
         teacher=network,
     )
+    trainer.memory = remember(trainer.teacher, numbered, trainer.data_collator, trainer.args, recipe)
     teacher_logits = {name: predict_logits(trainer.teacher, rows, tokenizer) for name, rows in features.evals.items()}
     trainer.watch(features, data.task, work, teacher_logits)
     measured = train(trainer, settings, work)
     teacher_scores = {name: task_scores(data.task, teacher_logits[name], rows) for name, rows in features.evals.items()}
-    metrics = _metrics(trainer, data, teacher_scores, measured, recipe, settings)
+    metrics = _metrics(trainer, data, teacher_scores, measured, recipe, settings) | {"augmentation": note}
     if trainer.is_world_process_zero():
         _write(output, work, tokenizer, recipe, metrics, settings)
     return metrics

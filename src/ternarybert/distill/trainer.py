@@ -25,6 +25,7 @@ from ternarybert.distill.losses import (
     loss_pred,
     without_padded_keys,
 )
+from ternarybert.distill.memory import ROW_NUMBER, TeacherMemory
 from ternarybert.distill.optimizer import BertAdam, linear_schedule, parameter_groups
 from ternarybert.distill.sampler import SimilarLengths
 from ternarybert.errors import DivergedError
@@ -120,6 +121,7 @@ class DistillTrainer(BertTrainer):
     def __init__(self, *args: Any, teacher: PreTrainedModel, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.teacher = teacher.eval().requires_grad_(False).to(self.args.device)
+        self.memory: TeacherMemory | None = None
         self.sums: dict[str, float] = {}  # loss terms since the last log
         config, map_name = self.model.config, self.recipe.distill.layer_map
         depth = teacher.config.num_hidden_layers
@@ -142,12 +144,15 @@ class DistillTrainer(BertTrainer):
     ) -> Any:
         """L = L_trm + L_pred, with the terms that the recipe and the running stage have."""
         inputs = dict(inputs)
-        labels = inputs.pop("labels", None)
+        labels, rows = inputs.pop("labels", None), inputs.pop(ROW_NUMBER, None)
         weights = self.term_weights()
         wanted = {"output_hidden_states": weights["hidden"] > 0, "output_attentions": weights["attention"] > 0}
         outputs = model(**inputs, **wanted)
-        with torch.no_grad():
-            target = self.teacher(**inputs, **wanted)
+        if self.memory is not None and rows is not None:
+            target = self.memory(rows, inputs["input_ids"].shape[1])
+        else:
+            with torch.no_grad():
+                target = self.teacher(**inputs, **wanted)
         terms = self.loss_terms(outputs, target, labels, inputs["attention_mask"], weights)
         loss = torch.stack([weights[name] * value for name, value in terms.items()]).sum()
         self.require_number(loss, inputs)

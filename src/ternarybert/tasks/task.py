@@ -38,7 +38,7 @@ class Task:
     epochs: int = 3
     epochs_augmented: int = 1  # augmented data are many times more, one pass is enough
     learning_rate: float = 2e-5
-    augment: bool = False  # whether the paper augments this task
+    augment: bool | None = None  # whether the paper augments this task; None where it says nothing
     augment_variants: int = 20  # variants per example when it is augmented (TinyBERT's N)
 
     @property

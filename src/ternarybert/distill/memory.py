@@ -1,0 +1,114 @@
+"""The teacher's outputs, remembered from one epoch to the next.
+
+The teacher never changes, and on a CPU its forward pass is a fifth of a training step. Hidden states and scores of all
+layers are large, so they are kept in half precision (a part in two thousand, far below what eight bits can follow) and
+only when all training rows fit into a share of the machine's memory.
+
+Rows are computed in fixed groups of similar length, the first time one of them is needed. What is remembered therefore
+does not depend on the order of the batches, and a resumed run computes the same again.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from datasets import Dataset
+from torch import Tensor
+from transformers import PretrainedConfig, PreTrainedModel, TrainingArguments
+
+from ternarybert.distill.features import LENGTH, Collator
+from ternarybert.recipe import Recipe
+
+ROW_NUMBER = "row"  # column with the number of a training row
+GROUP = 32
+SHARE = 0.25  # of the machine's memory
+
+
+@dataclass(frozen=True)
+class Target:
+    """What the losses read of a teacher's outputs."""
+
+    logits: Tensor
+    hidden_states: Sequence[Tensor]
+    attentions: Sequence[Tensor]
+
+
+class TeacherMemory:
+    """The teacher's outputs for training rows, by number."""
+
+    def __init__(self, teacher: PreTrainedModel, rows: Dataset, collate: Collator) -> None:
+        self.teacher, self.rows, self.collate = teacher, rows, collate
+        self.order = np.argsort(rows[LENGTH], kind="stable")
+        self.group_of = np.argsort(self.order) // GROUP
+        self.known: dict[int, tuple[Tensor, Tensor, Tensor]] = {}  # row: logits, (L+1, n, d), (L, N_H, n, n)
+
+    def __call__(self, rows: Tensor, width: int) -> Target:
+        """Outputs of these rows as one batch, padded with zeros to `width` tokens."""
+        found = [self._recall(row) for row in rows.tolist()]
+        _, hidden, scores = found[0]
+        all_hidden = hidden.new_zeros((len(hidden), len(found), width, hidden.shape[-1]), dtype=torch.float32)
+        all_scores = scores.new_zeros((len(scores), len(found), scores.shape[1], width, width), dtype=torch.float32)
+        for i, (_, hidden, scores) in enumerate(found):
+            n = hidden.shape[1]
+            all_hidden[:, i, :n] = hidden
+            all_scores[:, i, :, :n, :n] = scores
+        return Target(torch.stack([logits for logits, _, _ in found]), all_hidden.unbind(), all_scores.unbind())
+
+    def _recall(self, row: int) -> tuple[Tensor, Tensor, Tensor]:
+        if row not in self.known:
+            self._compute(int(self.group_of[row]))
+        return self.known[row]
+
+    def _compute(self, group: int) -> None:
+        members = [int(row) for row in self.order[group * GROUP : (group + 1) * GROUP]]
+        batch = self.collate([self.rows[row] for row in members])
+        inputs = {name: value for name, value in batch.items() if name not in (ROW_NUMBER, "labels")}
+        with torch.no_grad():
+            outputs = self.teacher(**inputs, output_hidden_states=True, output_attentions=True)
+        hidden, scores = torch.stack(outputs.hidden_states), torch.stack(outputs.attentions)
+        for i, row in enumerate(members):
+            n = int(batch["attention_mask"][i].sum())
+            self.known[row] = outputs.logits[i], _half(hidden[:, i, :n]), _half(scores[:, i, :, :n, :n])
+
+
+def _half(x: Tensor) -> Tensor:
+    """A copy in half precision, unless it holds numbers too large for that."""
+    half = x.half()
+    return x.clone() if bool(half.isinf().any()) else half
+
+
+def fits(config: PretrainedConfig, lengths: Sequence[int], share: float = SHARE) -> bool:
+    """Whether the outputs for rows of these lengths take at most that share of the machine's memory."""
+    n = np.asarray(lengths, dtype=np.float64)
+    layers, heads, width = config.num_hidden_layers, config.num_attention_heads, config.hidden_size
+    needed = 2 * float(((layers + 1) * width * n + layers * heads * n**2).sum())
+    return needed <= share * _memory()
+
+
+def _memory() -> int:
+    try:
+        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    except (AttributeError, ValueError, OSError):  # Windows has no sysconf
+        return 8 << 30
+
+
+def remember(
+    teacher: PreTrainedModel, rows: Dataset, collate: Collator, args: TrainingArguments, recipe: Recipe
+) -> TeacherMemory | None:
+    """A memory for these rows where it pays, or None; each of several processes has its own.
+
+    Where losses look at padding, the teacher has to see the very batch; with one epoch nothing comes back; a GPU runs
+    the teacher faster than its outputs could be copied there.
+    """
+    step = args.train_batch_size * args.gradient_accumulation_steps * args.world_size
+    epochs = args.max_steps * step / len(rows) if args.max_steps > 0 else args.num_train_epochs
+    worth = recipe.distill.masked and epochs > 1 and teacher.device.type == "cpu"
+    return (
+        TeacherMemory(teacher, rows, collate)
+        if worth and fits(teacher.config, rows[LENGTH], SHARE / args.world_size)
+        else None
+    )
