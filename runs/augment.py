@@ -28,7 +28,7 @@ from glue import TEACHER_SEED, data_of, minilm, say
 from ternarybert.recipe import PRESETS
 
 TASKS, RECIPES, SEEDS = ("cola", "rte"), ("default", "paper"), (42, 1)
-KINDS = {"": "3 epochs", "-augmented": "augmented, 1 epoch", "-equal-steps": "equal steps"}
+KINDS = {"": "no augmentation", "-augmented": "augmented, 1 epoch", "-equal-steps": "equal steps"}
 
 
 @dataclass(frozen=True)

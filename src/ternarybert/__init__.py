@@ -3,6 +3,8 @@
 from importlib import import_module
 from typing import Any
 
+__version__ = "0.1.0"
+
 # The public verbs and where they live. They are imported on first use: most need torch, and whoever only runs a packed
 # model has none.
 _VERBS = {
@@ -15,14 +17,10 @@ _VERBS = {
 
 
 def __getattr__(name: str) -> Any:
-    if name == "__version__":
-        from importlib.metadata import version  # late: it takes longer than all the rest
-
-        return version("ternarybert")
     if name not in _VERBS:
         raise AttributeError(f"module '{__name__}' has no attribute '{name}'")
     return getattr(import_module(_VERBS[name]), name)
 
 
 def __dir__() -> list[str]:
-    return sorted([*globals(), *_VERBS, "__version__"])
+    return sorted([*globals(), *_VERBS])

@@ -21,7 +21,7 @@ from ternarybert.tasks import GLUE, TaskData
 from tests import tiny
 from tests.distill.test_ternarize import StopAt
 
-RECIPE = PRESETS["default"].override({"schedule.learning_rate": "1e-3"})
+RECIPE = PRESETS["default"].override({"schedule.stretch": 1, "schedule.learning_rate": "1e-3"})
 QUICK = Settings(device="cpu", evaluations=2)
 
 

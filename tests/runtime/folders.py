@@ -1,5 +1,7 @@
 """Students of every family and head, packed with the tokenizer of tests/tiny.py."""
 
+import json
+
 import torch
 import transformers
 
@@ -52,18 +54,17 @@ def student(head="ForSequenceClassification", family="Bert", recipe="default", s
     return made
 
 
-def save_student(
-    folder,
-    head="ForSequenceClassification",
-    family="Bert",
-    recipe="default",
-    *,
-    metrics=None,
-    tokenizer=None,
-    **changes,
-):
+def save_student(folder, head, family="Bert", recipe="default", *, metrics=None, **changes):
     """A packed folder, complete with tokenizer."""
     content = packed_model(student(head, family, recipe, **changes), recipe_of(recipe), metrics)
     write(folder, content)
-    (tokenizer or tiny.tokenizer()).save_pretrained(folder)
+    save_tokenizer(folder, types=family in ("Bert", "Electra"))
     return folder
+
+
+def save_tokenizer(folder, *, types):
+    """A general tokenizer gives no types in transformers unless its file says so."""
+    tiny.tokenizer().save_pretrained(folder)
+    path = folder / "tokenizer_config.json"
+    names = ["input_ids", "token_type_ids", "attention_mask"] if types else ["input_ids", "attention_mask"]
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"model_input_names": names}))

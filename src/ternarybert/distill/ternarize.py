@@ -54,6 +54,7 @@ def ternarize(
     recipe, settings, output = recipe or PRESETS["default"], settings or Settings(), Path(output)
     if augment is not None:
         check_augmented(data.task)
+        recipe = recipe.override({"schedule.stretch": 1.0})  # variants of every row are time enough
     check_output(output, settings, "recipe.yaml")
     check_place(output, replaceable=settings.force and packed.is_packed(output))  # now rather than after hours
     network, tokenizer = load_classifier(teacher), load_tokenizer(teacher)

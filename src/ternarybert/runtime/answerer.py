@@ -40,7 +40,10 @@ class Answerer(Model):
             if pair[1].strip():
                 questions.append(Question(*pair, id=str(place)))
         windows = self._windows().windows(questions)
-        rows = self._compute([(window.input_ids, window.token_type_ids) for window in windows], Output.TOKEN_LOGITS)
+        # Windows have types of their own, whatever the folder's tokenizer would give in transformers.
+        types = self.text.model_has_types
+        inputs = [(window.input_ids, window.token_type_ids if types else None) for window in windows]
+        rows = self._compute(inputs, Output.TOKEN_LOGITS)
         found = self.task.predict(windows, [part[:, 0] for part in rows], [part[:, 1] for part in rows])
         for prediction in found:
             answers[int(prediction.id)] = Answer.of(prediction)

@@ -107,7 +107,8 @@ class Model:
             encodings = self.text.encode(chunk, offsets=self.needs_offsets, parallel=self.num_threads > 1)
             seen += len(chunk)
             cut += sum(map(self.text.was_cut, encodings))
-            inputs = [(encoding.ids, encoding.type_ids) for encoding in encodings]
+            types = self.text.has_types
+            inputs = [(encoding.ids, encoding.type_ids if types else None) for encoding in encodings]
             yield from zip(chunk, encodings, self._compute(inputs, output), strict=True)
         if cut:
             warnings.warn(
@@ -117,12 +118,12 @@ class Model:
             )
 
     def _compute(self, inputs: Sequence[tuple[Any, Any]], output: Output) -> list[Floats]:
-        """The rows of each input, computed with others of its length."""
+        """The rows of each input (ids, and types or None), computed with others of its length."""
         found: list[Floats | None] = [None] * len(inputs)
         per_token = output in (Output.HIDDEN, Output.TOKEN_LOGITS)
         for places in batches([len(ids) for ids, _ in inputs]):
-            types = [inputs[i][1] for i in places] if self.text.has_types else None
-            batch = Batch.of([inputs[i][0] for i in places], types)
+            types = [inputs[i][1] for i in places]
+            batch = Batch.of([inputs[i][0] for i in places], None if types[0] is None else types)
             rows = self.runner.run(batch, output)
             ends = batch.starts()[1:] if per_token else range(1, len(places) + 1)
             for i, part in zip(places, np.split(rows, list(ends)[:-1]), strict=True):

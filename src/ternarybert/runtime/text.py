@@ -30,8 +30,8 @@ class TextEncoder:
         # Files often hold a length and a padding that someone else needed once.
         self.limit(_limit(self.tokenizer, settings, max_tokens, max_length))
         self.tokenizer.no_padding()
-        inputs = settings.get("model_input_names")
-        self.has_types = has_types and (not isinstance(inputs, list) or "token_type_ids" in inputs)
+        self.model_has_types = has_types
+        self.has_types = has_types and _gives_types(settings)
 
     def limit(self, max_length: int) -> None:
         """Cut texts at so many tokens from now on; to be called before threads share the encoder."""
@@ -93,6 +93,15 @@ def _half_character(texts: Sequence[Text]) -> str:
         except UnicodeEncodeError:
             return f"input {place} holds half a character (a lone surrogate, as in an emoji cut in two)"
     return "the tokenizer does not take these texts"
+
+
+def _gives_types(settings: dict[str, Any]) -> bool:
+    """Whether transformers' tokenizer of this folder tells the two texts of a pair apart, as its training saw it."""
+    names = settings.get("model_input_names")
+    if isinstance(names, list):
+        return "token_type_ids" in names
+    # Without a class the family's own is meant; general ones, such as PreTrainedTokenizerFast, give no types.
+    return str(settings.get("tokenizer_class", "Bert")).startswith(("Bert", "Electra"))
 
 
 def _settings(folder: Path) -> dict[str, Any]:
