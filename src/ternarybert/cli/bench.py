@@ -16,7 +16,6 @@ from ternarybert.errors import OptionError
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from ternarybert.bench.run import Timing
 
 BENCH_EXAMPLE = (
     "Example: ternarybert bench my-model-ternary --teacher my-model\n\n"
