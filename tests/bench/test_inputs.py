@@ -38,6 +38,8 @@ def test_batches_survive_the_file(tmp_path):
 
 
 def test_products_of_bert_base():
-    """Linear layers: 85 million multiply-adds a token; attention: two products of n x n x 768 a layer."""
-    assert products(SHAPES["base"], [1]) == 12 * (4 * 768**2 + 2 * 768 * 3072 + 2 * 768)
-    assert products(Shape(1, 2, 1, 3), [4, 5]) == 9 * (16 + 12) + 2 * 2 * (16 + 25)
+    """Eleven layers with 7 million multiply-adds a token; of the last, keys, values and one token's rest."""
+    per_token = 4 * 768**2 + 2 * 768 * 3072
+    last = 2 * 768**2 + 2 * 768 + (2 * 768**2 + 2 * 768 * 3072) + 768**2
+    assert products(SHAPES["base"], [1]) == 11 * (per_token + 2 * 768) + last
+    assert products(Shape(2, 2, 1, 3), [4]) == 4 * (16 + 12) + 2 * 16 * 2 + (4 * 8 + 16 + 8 + 12 + 4)

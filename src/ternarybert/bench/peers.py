@@ -75,7 +75,8 @@ def _torch_int8(run: Path, threads: int) -> Run:
     import torch
     from torch.ao.quantization import quantize_dynamic
 
-    return _torch_run(quantize_dynamic(_torch_model(run, threads), {torch.nn.Linear}, dtype=torch.qint8))
+    quantize: Any = quantize_dynamic  # has no types
+    return _torch_run(quantize(_torch_model(run, threads), {torch.nn.Linear}, dtype=torch.qint8))
 
 
 def _onnx(run: Path) -> Path:
@@ -98,6 +99,7 @@ def _onnx(run: Path) -> Path:
         dynamic_shapes={name: {0: batch, 1: length} for name in feed},
         verbose=False,
     )
+    assert program is not None  # it is with dynamo
     program.save(str(run / "part.onnx"))
     graph = onnx.load(run / "part.onnx")
     del graph.graph.value_info[:]  # left by the exporter, and the quantizer trips over it

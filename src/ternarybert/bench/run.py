@@ -81,7 +81,7 @@ class Worker:
 
     def __exit__(self, *_: object) -> None:
         self.process.terminate()
-        self.process.wait()
+        self.process.communicate()  # waits, and closes its pipes
 
 
 def bench(

@@ -119,6 +119,9 @@ def _packed(shape: Shape) -> set[str]:
 
 
 def products(shape: Shape, lengths: list[int]) -> int:
-    """Multiply-adds of a forward pass: linear layers and attention, all layers in full."""
-    linear = 4 * shape.hidden**2 + 2 * shape.hidden * shape.intermediate
-    return shape.layers * sum(n * linear + 2 * n * n * shape.hidden for n in lengths)
+    """Multiply-adds that a classifier needs: in the last layer, only keys and values of all tokens."""
+    d, wide = shape.hidden, shape.intermediate
+    token, first = 4 * d * d + 2 * d * wide, 2 * d * d + 2 * d * wide
+    full = sum(n * token + 2 * n * n * d for n in lengths)
+    last = sum(n * 2 * d * d + 2 * n * d + first + d * d for n in lengths)  # with the pooler
+    return (shape.layers - 1) * full + last
