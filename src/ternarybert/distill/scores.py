@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from datasets import Dataset
 
 from ternarybert.distill.features import Logits, references
-from ternarybert.tasks import Task, metrics
+from ternarybert.tasks import SquadTask, Task, metrics
+from ternarybert.tasks.squad_features import Window
+from ternarybert.tasks.squad_metrics import normalize
 
 
 def task_scores(task: Task, logits: Logits, features: Dataset, teacher: Logits | None = None) -> dict[str, float]:
@@ -28,7 +31,24 @@ def task_scores(task: Task, logits: Logits, features: Dataset, teacher: Logits |
     return scores
 
 
-def main_metric(task: Task, scores: dict[str, float]) -> str:
+def answer_scores(
+    task: SquadTask, windows: Sequence[Window], logits: Logits, teacher: Logits | None = None
+) -> dict[str, float]:
+    """EM and F1 against people's answers, and how often the answer is the teacher's, of logits (N, 2, n)."""
+    questions = [w.question for i, w in enumerate(windows) if i == 0 or w.row != windows[i - 1].row]
+    predictions = task.predict(windows, logits[:, 0], logits[:, 1])
+    scores: dict[str, float] = {}
+    if all(question.answers is not None for question in questions):
+        found = task.score(questions, predictions)
+        scores.update({name: value for name, value in found.items() if not name.endswith("total")})
+    if teacher is not None:
+        theirs = task.predict(windows, teacher[:, 0], teacher[:, 1])
+        same = [normalize(a.text) == normalize(b.text) for a, b in zip(predictions, theirs, strict=True)]
+        scores["agreement"] = 100 * sum(same) / len(same)
+    return scores
+
+
+def main_metric(task: Task | SquadTask, scores: dict[str, float]) -> str:
     """The name of the score that students are selected by."""
     return next((name for name in task.metrics if name in scores), "agreement")
 
