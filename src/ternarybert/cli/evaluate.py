@@ -38,7 +38,7 @@ def evaluate(
         bool, option("--json", help="Print the result as one JSON object, last.", panel="Output")
     ] = False,
 ) -> None:
-    """Score a model on labelled rows, or without labels against its teacher."""
+    """Score a model on labelled rows or answered questions, or without those against its teacher."""
     with job():
         note_hub(model)
         with quiet():
@@ -59,7 +59,7 @@ def _evaluate(
     check_device(device)
     if threads is not None:
         torch.set_num_threads(threads)
-    rows = load_data(data, labels=label_names(model))
+    rows = load_data(data, labels=lambda: label_names(model))
     console = make_console(errors=True)
     console.print(describe(rows))
     with console.status("evaluating"):

@@ -67,8 +67,9 @@ def _check(data: AnyData, head: Head, teacher: str | Path | None) -> None:
     if not data.evals:
         raise DataError(f"'{data.task.name}' has no rows to evaluate on")
     if teacher is None and not head.can_score(data):
-        column = "'answers'" if head.per_token else "labels"
-        raise DataError(f"the rows of '{data.task.name}' have no {column}; name the label column, or a teacher")
+        what = "questions" if head.per_token else "rows"
+        lack = "'answers'; name" if head.per_token else "labels; name the label column, or"
+        raise DataError(f"the {what} of '{data.task.name}' have no {lack} a teacher")
 
 
 def _answers(
