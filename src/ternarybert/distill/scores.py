@@ -40,7 +40,8 @@ def answer_scores(
     scores: dict[str, float] = {}
     if all(question.answers is not None for question in questions):
         found = task.score(questions, predictions)
-        scores.update({name: value for name, value in found.items() if not name.endswith("total")})
+        names = dict.fromkeys((*task.metrics, *found))  # what models are selected by comes first
+        scores.update({name: found[name] for name in names if not name.endswith("total")})
     if teacher is not None:
         theirs = task.predict(windows, teacher[:, 0], teacher[:, 1])
         same = [normalize(a.text) == normalize(b.text) for a, b in zip(predictions, theirs, strict=True)]
