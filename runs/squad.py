@@ -75,7 +75,7 @@ def e5_small(place: Path) -> str:
 
 
 def save_bert(path: Path, folder: Path) -> None:
-    """The BERT in an ONNX file as a Hugging Face folder; its vocabulary is that of bert-base-uncased, as MiniLM's is."""
+    """The encoder in an ONNX file as a Hugging Face folder, with MiniLM's tokenizer: both have bert-base-uncased's."""
     import torch
     from transformers import AutoTokenizer, BertConfig, BertModel
 
@@ -89,7 +89,7 @@ def save_bert(path: Path, folder: Path) -> None:
         num_attention_heads=12,
         intermediate_size=weights["encoder.layer.0.intermediate.dense.weight"].shape[0],
     )
-    model = BertModel(config)
+    model = BertModel(config, add_pooling_layer=False)  # questions need none, and the file lacks its bias
     model.load_state_dict({name: torch.from_numpy(value.copy()) for name, value in weights.items()})
     draft = folder.with_name(f"{folder.name}.new")
     model.save_pretrained(draft)
@@ -98,7 +98,7 @@ def save_bert(path: Path, folder: Path) -> None:
 
 
 def onnx_weights(path: Path) -> dict[str, Any]:
-    """The model's parameters by name.
+    """The encoder's parameters by name.
 
     Tables, biases and norms keep their names in the file. A matrix is turned around and has lost its name, but the bias
     that is added to its product has one: `X.bias` belongs to `X.weight`.
@@ -108,9 +108,8 @@ def onnx_weights(path: Path) -> dict[str, Any]:
 
     graph = onnx.load(str(path)).graph
     tensors = {tensor.name: tensor for tensor in graph.initializer}
-    parts = ("embeddings.", "encoder.", "pooler.")
-    names = [name for name in tensors if name.startswith(parts) and not name.endswith("position_ids")]
-    weights = {name: numpy_helper.to_array(tensors[name]) for name in names}
+    named = [name for name in tensors if name.startswith(("embeddings.", "encoder."))]
+    weights = {name: numpy_helper.to_array(tensors[name]) for name in named if not name.endswith("position_ids")}
     products = {node.output[0]: node.input[1] for node in graph.node if node.op_type == "MatMul"}
     for node in graph.node:
         matrix = next((products[name] for name in node.input if name in products), None)
