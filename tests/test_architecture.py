@@ -36,7 +36,7 @@ ALLOWED = {
         "serve",
     },
 }
-TOP = {"errors", "recipe", "numerics", "_fields", "_native", "__init__", "__main__"}
+TOP = {"errors", "recipe", "numerics", "_fields", "_native", "_resumable", "_yaml", "__init__", "__main__"}
 TORCH_FREE = {"packed", "runtime", "serve", "tasks", *TOP}
 HEAVY = {"torch", "transformers"}
 

@@ -1,16 +1,16 @@
 """TernaryBERT: a fine-tuned BERT with weights in {-1, 0, +1} and 8-bit activations, for plain CPUs."""
 
 from importlib import import_module
-from importlib.metadata import version
 from typing import Any
 
-__version__ = version("ternarybert")
+__version__ = "0.1.0"
 
 # The public verbs and where they live. They are imported on first use: most need torch, and whoever only runs a packed
 # model has none.
 _VERBS = {
     "evaluate": "ternarybert.distill.evaluate",
     "finetune": "ternarybert.distill.finetune",
+    "load": "ternarybert.runtime",
     "load_torch": "ternarybert.hf",
     "ternarize": "ternarybert.distill.ternarize",
 }

@@ -12,32 +12,9 @@ import typing
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-import yaml
-
 from ternarybert.errors import RecipeError, suggest
 
 SWITCH = {"switch": True}  # metadata of a number that may also be written as true or false
-
-
-class _StrictLoader(yaml.SafeLoader):
-    """Safe YAML that does not let the second of two equal keys win silently."""
-
-    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
-        keys = [key.value for key, _ in node.value]
-        for key in keys:
-            if keys.count(key) > 1:
-                raise RecipeError(f"the field '{show(key)}' is given twice")
-        return super().construct_mapping(node, deep)
-
-
-def read_yaml(text: str, what: str) -> Any:
-    """Plain data from YAML; whatever is wrong with the text is a `RecipeError`."""
-    try:
-        return yaml.load(text, _StrictLoader)
-    except RecipeError:
-        raise
-    except (yaml.YAMLError, ValueError, RecursionError) as error:
-        raise RecipeError(f"{what} is not YAML: {show(' '.join(str(error).split()), 200)}") from None
 
 
 def show(value: object, most: int = 60) -> str:
@@ -136,5 +113,7 @@ def set_field(data: dict[str, Any], name: str, value: object) -> None:
             raise RecipeError(f"{where} has no group of fields '{part}'{suggest(part, data)}")
         data = inner
     if isinstance(value, str):
+        from ternarybert._yaml import read_yaml  # late: whoever only runs models reads no YAML
+
         value = read_yaml(value, f"the value of {name}")
     data[last] = value

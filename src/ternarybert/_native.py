@@ -9,9 +9,9 @@ from __future__ import annotations
 import ctypes
 import sys
 from functools import cache
-from importlib import metadata
 from pathlib import Path
 
+import ternarybert
 from ternarybert.errors import NativeLibraryError
 
 _FILE_NAME = {"win32": "ternarybert.dll", "darwin": "libternarybert.dylib"}.get(sys.platform, "libternarybert.so")
@@ -25,6 +25,8 @@ def library_path() -> Path:
     beside = Path(__file__).with_name(_FILE_NAME)
     if beside.is_file():
         return beside
+    from importlib import metadata  # late: it takes longer to import than a model to load
+
     for file in metadata.files("ternarybert") or ():
         if file.name == _FILE_NAME:
             return Path(str(file.locate()))
@@ -41,7 +43,7 @@ def library() -> ctypes.CDLL:
         raise NativeLibraryError(f"cannot load {path.name}: {error}; run: pip install --force-reinstall .") from error
     lib.tb_version.restype = ctypes.c_char_p
     lib.tb_cpu_features.restype = ctypes.c_uint32
-    built, installed = lib.tb_version().decode(), metadata.version("ternarybert")
+    built, installed = lib.tb_version().decode(), ternarybert.__version__
     if built != installed:
         raise NativeLibraryError(
             f"the native library is version {built}, the package {installed}; run: pip install --force-reinstall ."

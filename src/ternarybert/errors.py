@@ -57,6 +57,22 @@ class HubError(TernaryBertError, ConnectionError):
     """Something was to come from the Hugging Face hub, and the hub cannot be reached."""
 
 
+class InputError(TernaryBertError, ValueError):
+    """A text, a pair of texts or token ids that a model cannot take."""
+
+
+class KernelError(TernaryBertError, ValueError):
+    """The kernel that was asked for does not exist, or this CPU cannot run it."""
+
+
+class OutOfMemoryError(TernaryBertError, MemoryError):
+    """The native engine did not get the memory that it needs."""
+
+
+class TruncationWarning(UserWarning):
+    """Texts were longer than the model, and only their beginnings were read."""
+
+
 def suggest(wrong: object, allowed: Iterable[str]) -> str:
     """End of a message about an unknown name: the nearest allowed one, then all of them."""
     names = sorted(allowed)

@@ -17,15 +17,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from ternarybert._fields import (
     SWITCH,
     at_least,
     from_plain,
     one_of,
     positive_or_none,
-    read_yaml,
     set_field,
     show,
     to_plain,
@@ -225,6 +222,7 @@ class Schedule:
 
     learning_rate: float = 2e-5
     epochs: float | None = None
+    stretch: float = 1.0  # times the task's epochs; of no effect where `epochs` is set
     batch_size: int | None = None
     warmup: float = 0.0  # share of the steps in which the learning rate rises linearly
     weight_decay: float = 0.01
@@ -233,7 +231,7 @@ class Schedule:
     pad: str = "dynamic"  # "dynamic": to the longest of the batch, similar lengths together; "max": to max_length
 
     def __post_init__(self) -> None:
-        for name in ("learning_rate", "epochs", "batch_size"):
+        for name in ("learning_rate", "epochs", "stretch", "batch_size"):
             positive_or_none(name, getattr(self, name))
         at_least("weight_decay", self.weight_decay, 0.0)
         one_of("gradient_clip", self.gradient_clip, ("none", "tensor", "global"))
@@ -307,11 +305,15 @@ class Recipe:
 
     def to_yaml(self) -> str:
         """The recipe as YAML, fields in the order of the classes above."""
-        return yaml.safe_dump(self.to_dict(), sort_keys=False)
+        from ternarybert._yaml import write_yaml
+
+        return write_yaml(self.to_dict())
 
     @classmethod
     def from_yaml(cls, text: str) -> Recipe:
         """The recipe that `to_yaml` wrote, or one written by hand."""
+        from ternarybert._yaml import read_yaml
+
         data = read_yaml(text, "the recipe")
         return cls.from_dict({} if data is None else data)
 
@@ -352,7 +354,7 @@ PRESETS: Mapping[str, Recipe] = {
         # The paper needs two stages because L_pred is too small beside L_trm; as a mean over examples it is not.
         stages=ONE_STAGE,
         # Dropout would only blur what the student is to copy, and drawing it takes an eighth of the time.
-        # A narrow BERT needs a far larger rate than the paper's 2e-5 (docs/log.md).
-        schedule=Schedule(learning_rate=2e-4, warmup=0.1, dropout=0.0),
+        # A narrow BERT needs a far larger rate than the paper's 2e-5, and more time (docs/log.md).
+        schedule=Schedule(learning_rate=2e-4, stretch=2.0, warmup=0.1, dropout=0.0),
     ),
 }

@@ -39,6 +39,10 @@ def places(texts):
     return [place for text in texts for place in find_words(text, language.STOP_WORDS)]
 
 
+def questions(source, texts):
+    return list(dict.fromkeys(asked.question for asked in source._encode(places(texts)) if asked))
+
+
 def untrained(tokenizer, **changes):
     """A model with random weights, whose scores lie close together."""
     torch.manual_seed(1)
@@ -56,7 +60,7 @@ def test_candidates_are_the_words_that_fit(masked):
 
 def test_the_candidates_are_far_ahead_of_the_rest(masked):
     """The model has really learned the language; no test of it hangs on a hair."""
-    top = masked._scores(masked._encode(places(sentences(30)))).topk(16).values
+    top = masked._scores(questions(masked, sentences(30))).topk(16).values
     assert (top[:, 14] - top[:, 15]).min() > 1
 
 
@@ -98,7 +102,7 @@ def test_noise_in_the_last_digits_does_not_matter(tokenizer):
     alone = [source.candidates([place])[0] for place in asked]
     noisy = Noisy(each, tokenizer)
     assert noisy.candidates(asked) == alone
-    noisy._best_alone = lambda question: noisy._scores([question] * 2)[0].topk(15).indices.sort().values.tolist()
+    noisy._best_alone = lambda asked: noisy._scores([asked.question] * 2)[0].topk(15).indices.sort().values.tolist()
     assert noisy.candidates(asked) != alone  # there was something to get wrong
 
 
@@ -149,13 +153,13 @@ def test_windows(tokenizer):
     text = " ".join(language.WORDS["mi"])
     asked = places([text])
     ids = tokenizer(text, add_special_tokens=False)["input_ids"]
-    for i, (part, at) in enumerate(Encoder(tokenizer, 5)(asked)):
+    for i, ((part, (at,)), _) in enumerate(Encoder(tokenizer, 5)(asked)):
         begin = ids.index(part[0])
         assert list(part) == ids[begin : begin + 5]
         assert begin + at == i
         assert at == 2 or begin in (0, len(ids) - 5)  # in the middle, but for the ends
-    assert [at for _, at in Encoder(tokenizer, 15)(asked)] == list(range(15))
-    assert all(len(part) == 15 for part, _ in Encoder(tokenizer, 100)(asked))
+    assert [question.at for question, _ in Encoder(tokenizer, 15)(asked)] == [(i,) for i in range(15)]
+    assert all(len(question.ids) == 15 for question, _ in Encoder(tokenizer, 100)(asked))
 
 
 def test_a_length_may_be_asked_for(model, tokenizer):
@@ -166,14 +170,38 @@ def test_a_length_may_be_asked_for(model, tokenizer):
 
 
 def test_the_model_is_given_the_masked_and_the_whole_sentence(tokenizer):
-    question, longer = Encoder(tokenizer, 30)(places(["mi toola", "mi colourb ka animala"]))[:2]
-    inputs, at = Template(tokenizer, "").inputs([question, longer])
+    asked = Encoder(tokenizer, 30)(places(["mi toola", "mi colourb ka animala"]))
+    inputs, (rows, columns) = Template(tokenizer, "").inputs([each.question for each in asked[:2]])
     shown = tokenizer("mi [MASK]", "mi toola", padding="max_length", max_length=11, return_token_type_ids=True)
     assert inputs["input_ids"][0].tolist() == shown["input_ids"]
     assert inputs["token_type_ids"][0].tolist() == shown["token_type_ids"]
     assert inputs["attention_mask"][0].tolist() == shown["attention_mask"]
     assert inputs["input_ids"][1].tolist() == tokenizer("mi [MASK] ka animala", "mi colourb ka animala")["input_ids"]
-    assert at.tolist() == [2, 2]
+    assert (rows.tolist(), columns.tolist()) == ([0, 1], [2, 2])
+
+
+def test_several_masks_are_spread_over_the_text(tokenizer):
+    text = " ".join(language.WORDS["mi"][:10])
+    asked = Encoder(tokenizer, 30, masks=3)(places([text, text]))
+    assert [each.question.at[each.which] for each in asked] == [*range(10), *range(10)]
+    groups = {each.question.at for each in asked}
+    assert groups == {(0, 4, 8), (1, 5, 9), (2, 6), (3, 7)}
+    windowed = Encoder(tokenizer, 5, masks=3)(places([text]))
+    assert {len(each.question.at) for each in windowed} == {1}
+
+
+def test_several_masks_in_a_question_are_filled_alike(model, masked, tokenizer):
+    """In this language a word does not depend on the others, so its candidates must be those of a mask of its own."""
+    asked = places(sentences(60))
+    together = MaskedModel(model, tokenizer, masks=4)
+    assert together.candidates(asked) == masked.candidates(asked)
+    assert len(questions(together, sentences(60))) < len(questions(masked, sentences(60))) / 2
+    assert together.description.endswith("(4 masks at a time)")
+    for batch in BATCHES:
+        each = MaskedModel(untrained(tokenizer), tokenizer, masks=4, batch_size=batch).candidates(asked)
+        assert each == MaskedModel(untrained(tokenizer), tokenizer, masks=4, batch_size=7).candidates(asked)
+    with pytest.raises(RecipeError, match="at least one mask, not 0"):
+        MaskedModel(model, tokenizer, masks=0)
 
 
 SMALL = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 48}
@@ -183,7 +211,6 @@ FAMILIES = {
     "distilbert": (DistilBertConfig, DistilBertForMaskedLM, {"dim": 32, "hidden_dim": 48, "n_layers": 2, "n_heads": 4}),
     "albert": (AlbertConfig, AlbertForMaskedLM, SMALL | {"embedding_size": 16}),
     "electra": (ElectraConfig, ElectraForMaskedLM, SMALL | {"embedding_size": 16}),
-    # multiplies with the vocabulary by hand
     "mobilebert": (
         MobileBertConfig,
         MobileBertForMaskedLM,
@@ -192,18 +219,19 @@ FAMILIES = {
 }
 
 
+@pytest.mark.parametrize("masks", [1, 3])
 @pytest.mark.parametrize("family", FAMILIES)
-def test_scores_are_those_of_the_whole_model(tokenizer, family):
+def test_scores_are_those_of_the_whole_model(tokenizer, family, masks):
     config, kind, settings = FAMILIES[family]
     torch.manual_seed(0)
     each = kind(config(vocab_size=len(tokenizer), **settings)).eval()
-    source = MaskedModel(each, tokenizer)
-    questions = source._encode(places(sentences(5)))
-    inputs, at = source._template.inputs(questions)
+    source = MaskedModel(each, tokenizer, masks=masks)
+    batch = questions(source, sentences(5))
+    inputs, (rows, columns) = source._template.inputs(batch)
     with torch.inference_mode():
-        expected = each(**inputs).logits[torch.arange(len(questions)), at]
-    torch.testing.assert_close(source._scores(questions), expected)
-    assert not each.get_output_embeddings()._forward_pre_hooks  # the model is given back as it was
+        expected = each(**inputs).logits[rows, columns]
+    torch.testing.assert_close(source._scores(batch), expected)
+    assert not each.base_model._forward_hooks  # the model is given back as it was
 
 
 def test_roberta_counts_positions_from_behind_the_padding(tokenizer):

@@ -82,6 +82,14 @@ def test_questions_without_answers_are_enough_for_ternarize(run, fails, answerer
     assert "have no 'answers'; name a teacher" in fails("evaluate", answerer, "--eval", path, *SHORT)
 
 
+def test_what_questions_cannot_do_yet(run, fails, answerer, tmp_path):
+    asked = write_own(tmp_path / "asked.jsonl", tiny.questions(12))
+    command = ["ternarize", answerer, "--train", asked, *SHORT, *QUICK, "-o", tmp_path / "out"]
+    assert "questions are not augmented" in fails(*command, "--augment")
+    assert run(*command).code == 0
+    assert "--engine torch" in fails("evaluate", tmp_path / "out", "--eval", asked, "--engine", "native")
+
+
 def test_mistakes(run, fails, answerer, teacher, table, encoder, tmp_path):
     asked = write_own(tmp_path / "asked.jsonl", tiny.questions(12))
     assert "no question-answering head (it is a BertForSequenceClassification)" in fails(

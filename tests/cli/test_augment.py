@@ -98,7 +98,7 @@ def test_interrupted_and_continued(run, table, glove, tmp_path, monkeypatch):
     out = tmp_path / "out.csv"
     with monkeypatch.context() as patch:
         patch.setattr("ternarybert.augment.pipeline._STRETCH_WORDS", 1)
-        patch.setattr("ternarybert.augment.resumable.ResumableFile.finish", lambda self: interrupt())
+        patch.setattr("ternarybert._resumable.ResumableFile.finish", lambda self: interrupt())
         code, _, stderr = run(out, "--train", table, "--glove", glove)
     assert code == 130
     assert "stopped; the same command goes on from here" in stderr

@@ -176,6 +176,7 @@ def test_no_matplotlib(folder, teacher, tmp_path, monkeypatch):
         (["p", "--bits", "3-3-8"], "packed already"),
         (["p", "--dense"], "packed already"),
         (["p", "--against", "nowhere"], "nowhere: there is no such folder"),
+        (["p", "--against", "p"], "p is packed, too"),
         (["teacher", "--against", "p"], "not packed"),
         (["teacher", "--bits", "3-3-8", "--dense"], "has none"),
         (["teacher", "--bits", "two"], "expected W-E-A"),
@@ -187,6 +188,17 @@ def test_mistakes_are_one_line(folder, teacher, tmp_path, monkeypatch, arguments
     assert (code, out) == (2, "")
     assert reason in err
     assert len(err.splitlines()) == 1
+
+
+@pytest.mark.parametrize("name", ["\ud800", "\x1b[2J", "x" * 10**5, 3, ["a"], {}])
+@pytest.mark.parametrize("key", ["architectures", "model_type"])
+def test_names_that_cannot_be_shown(folder, key, name):
+    config = json.loads((folder / "config.json").read_text())
+    config |= {"architectures": [name]} if key == "architectures" else {"architectures": None, "model_type": name}
+    (folder / "config.json").write_text(json.dumps(config))
+    code, out, err = command("inspect", folder)
+    assert (code, err) == (0, "")
+    assert out.startswith(f"{folder}: a model packed at 2-2-8")
 
 
 def test_a_damaged_folder(folder):

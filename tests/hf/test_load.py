@@ -2,6 +2,7 @@
 
 import copy
 import hashlib
+import os
 
 import pytest
 import torch
@@ -97,21 +98,32 @@ def test_half_the_bytes_for_what_is_not_packed(tmp_path, recipe, seed):
     assert (outputs(model) - logits).abs().max() < HALF_ERROR[recipe.bits.a] * logits.abs().max()
 
 
-def test_from_the_cache_of_the_hub(tmp_path):
+@pytest.mark.parametrize("where", [{}, {"subfolder": "ternary"}])
+def test_from_the_cache_of_the_hub(tmp_path, where):
     """As the hub's client lays it out: a snapshot of symbolic links to files named by their hash."""
     student = random_student()
     write_student(tmp_path / "p", student)
     repository, commit = tmp_path / "hub" / "models--someone--tiny", "0" * 40
-    snapshot = repository / "snapshots" / commit
+    snapshot = repository / "snapshots" / commit / where.get("subfolder", "")
     for folder in (snapshot, repository / "blobs", repository / "refs"):
         folder.mkdir(parents=True)
     (repository / "refs" / "main").write_text(commit)
     for path in (tmp_path / "p").iterdir():
         digest = hashlib.sha256(path.read_bytes()).hexdigest()
         path.rename(repository / "blobs" / digest)
-        (snapshot / path.name).symlink_to(f"../../blobs/{digest}")
-    model = ternarybert.load_torch("someone/tiny", cache_dir=tmp_path / "hub", local_files_only=True)
+        (snapshot / path.name).symlink_to(os.path.relpath(repository / "blobs" / digest, snapshot))
+    model = ternarybert.load_torch("someone/tiny", cache_dir=tmp_path / "hub", local_files_only=True, **where)
     assert torch.equal(outputs(model), outputs(student))
+    assert torch.equal(outputs(ternarybert.load_torch(snapshot)), outputs(student))
+
+
+def test_from_a_subfolder(tmp_path):
+    student = random_student()
+    write_student(tmp_path / "model" / "ternary", student)
+    model = ternarybert.load_torch(tmp_path / "model", subfolder="ternary")
+    assert torch.equal(outputs(model), outputs(student))
+    with pytest.raises(NotPackedError, match=r"there is no config.json"):
+        ternarybert.load_torch(tmp_path / "model", subfolder="")
 
 
 def test_a_plain_folder_is_for_transformers_itself(tmp_path):

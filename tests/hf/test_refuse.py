@@ -19,6 +19,7 @@ from ternarybert.errors import (
 )
 from ternarybert.packed import write
 from ternarybert.student import make_student
+from tests.packed.damage import drop_tensor
 
 from .students import CONFIGS, PAPER, RECIPES, random_student, write_student
 
@@ -139,19 +140,10 @@ def test_float_models_are_not_quantized_on_the_fly(tmp_path):
         transformers.AutoModel.from_pretrained(tmp_path, quantization_config=TernaryBertConfig())
 
 
-def test_a_missing_float_tensor_is_not_made_up(tmp_path):
-    import dataclasses
-
-    from ternarybert import load_torch, packed
-    from ternarybert.distill.export import packed_model
-    from ternarybert.errors import PackedConfigError
-    from ternarybert.recipe import PRESETS
-    from ternarybert.student import make_student
-    from tests import tiny
-
-    model = packed_model(make_student(tiny.bert(), PRESETS["default"]), PRESETS["default"])
-    lost = "bert.encoder.layer.0.output.dense.bias"
-    tensors = {name: tensor for name, tensor in model.tensors.items() if name != lost}
-    packed.write(tmp_path / "out", dataclasses.replace(model, tensors=tensors))
+@pytest.mark.parametrize("lost", ["bert.encoder.layer.0.output.dense.bias", "bert.embeddings.LayerNorm.weight"])
+def test_a_missing_float_tensor_is_not_made_up(folder, lost):
+    drop_tensor(folder, lost)
     with pytest.raises(PackedConfigError, match=lost):
-        load_torch(tmp_path / "out")
+        ternarybert.load_torch(folder)
+    with pytest.raises(PackedConfigError, match=lost):
+        load(folder)

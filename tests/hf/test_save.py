@@ -5,6 +5,8 @@ import torch
 from transformers import AutoModel, Trainer, TrainingArguments
 
 import ternarybert
+from ternarybert.distill.export import packed_model
+from ternarybert.errors import PackedTensorError
 from ternarybert.hf.layers import layers_from_folder
 from ternarybert.packed import PackedTensor, read
 
@@ -117,3 +119,26 @@ def test_plain_weights_replace_those_of_the_folder(tmp_path):
     model = ternarybert.load_torch(tmp_path / "p")
     model.load_state_dict(random_student(seed=5).state_dict())
     assert torch.equal(outputs(model), outputs(random_student(seed=5)))
+
+
+def test_double_precision_would_be_another_model(tmp_path):
+    """Trained in float64 a student has scales that float32 does not hold; rounded, it is not what was evaluated."""
+    with pytest.raises(PackedTensorError, match=r"tensor 'bert\..*weight' is float64 and does not fit into float32"):
+        packed_model(random_student().double(), RECIPES["paper"])
+    student = random_student()
+    student.classifier.double()
+    student.classifier.bias.data += 1e-12
+    with pytest.raises(PackedTensorError, match=r"tensor 'classifier.bias' is float64"):
+        packed_model(student, RECIPES["paper"])
+
+
+def test_double_precision_is_saved_while_nothing_is_lost(tmp_path):
+    student = random_student()
+    write_student(tmp_path / "p", student)
+    model = ternarybert.load_torch(tmp_path / "p").double()
+    model.save_pretrained(tmp_path / "q")
+    assert torch.equal(outputs(ternarybert.load_torch(tmp_path / "q", dtype=torch.float32)), outputs(student))
+    with torch.no_grad():
+        model.bert.pooler.dense.weight.mul_(1 / 3)
+    with pytest.raises(PackedTensorError, match=r"tensor 'bert.pooler.dense.weight' is float64"):
+        model.save_pretrained(tmp_path / "r")

@@ -41,3 +41,15 @@ def edit_array(folder, name, at, data):
     begin = header[name]["data_offsets"][0] + at
     join(folder, header, payload[:begin] + data + payload[begin + len(data) :])
     forget_digest(folder)
+
+
+def drop_tensor(folder, lost):
+    """Take a plain tensor out of the file and out of the list, so that nothing but the model itself misses it."""
+    header, payload = split(folder)
+    begin, end = header.pop(lost)["data_offsets"]
+    for name, entry in header.items():
+        if name != "__metadata__" and entry["data_offsets"][0] >= end:
+            entry["data_offsets"] = [offset - (end - begin) for offset in entry["data_offsets"]]
+    join(folder, header, payload[:begin] + payload[end:])
+    forget_digest(folder)
+    edit_config(folder, lambda config: config["quantization_config"]["tensors"].pop(lost))

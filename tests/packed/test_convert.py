@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ternarybert.errors import NotTernaryError, PackedTensorError
+from ternarybert.errors import NotTernaryError, PackedConfigError, PackedTensorError
 from ternarybert.packed import read, write
 from ternarybert.packed.convert import pack_released, pack_ternary, unpack_to_float
 
@@ -88,6 +88,31 @@ def test_zero_rows_and_zero_tensors():
 def test_what_is_not_ternary_is_named(w, reason):
     with pytest.raises(NotTernaryError, match=f"tensor 'encoder.w' .*{reason}"):
         pack_ternary("encoder.w", np.array(w, np.float32))
+
+
+@pytest.mark.parametrize("name", ["classifier.bias", POOLER])
+def test_double_precision_is_packed_if_nothing_is_lost(name):
+    state = released()
+    state[name] = state[name].astype(np.float64)
+    np.testing.assert_array_equal(unpack_to_float(pack_released(state, TINY))[name], state[name])
+    for factor in (1 / 3, 1e300):
+        with pytest.raises(PackedTensorError, match=rf"'{name}' is float64 and does not fit into float32"):
+            pack_released(state | {name: state[name] * factor}, TINY)
+
+
+@pytest.mark.parametrize("shape", [(), (0,), (0, 6), (1 << 40, 0)])
+def test_a_head_without_rows_is_named(shape):
+    model = pack_released(released() | {"classifier.weight": np.zeros(shape, np.float32)}, TINY)
+    with pytest.raises((PackedTensorError, PackedConfigError), match=r"'classifier.weight' is"):
+        model.check()
+
+
+def test_a_head_for_tokens_has_no_pooler():
+    config = {name: value for name, value in TINY.items() if name != "architectures"}
+    state = {name: array for name, array in released().items() if "pooler" not in name}
+    model = pack_released(state, config)
+    model.check()
+    assert model.config["architectures"] == ["BertForTokenClassification"]
 
 
 def test_integers_are_not_taken_for_weights(tmp_path):

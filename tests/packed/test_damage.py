@@ -49,6 +49,18 @@ def test_what_is_no_packed_folder(tmp_path, folder):
     refused(folder, NotPackedError, "there is no model.safetensors")
 
 
+def test_a_broken_config_is_named_and_not_taken_for_another_folder(folder, tmp_path):
+    (folder / "config.json").write_text("{")
+    with pytest.raises(PackedConfigError, match=f"{folder}: config.json is not JSON"):
+        is_packed(folder)
+    with pytest.raises(PackedConfigError, match=f"{folder}: config.json is not JSON"):
+        write(folder, random_model(), force=True)
+    (folder / "config.json").unlink()
+    (folder / "config.json").mkdir()
+    with pytest.raises(UnsafeFileError, match=f"{folder}: config.json is not a regular file"):
+        is_packed(folder)
+
+
 class Bomb:
     def __reduce__(self):
         return (os.mkdir, ("exploded",))
@@ -80,13 +92,18 @@ def test_links_within_the_folder_are_followed(folder, model):
     assert_same(read(folder), model)
 
 
-def test_links_of_the_hub_cache_are_followed(folder, model, tmp_path):
-    blobs, snapshot = tmp_path / "models--a--b" / "blobs", tmp_path / "models--a--b" / "snapshots" / "c0ffee"
+@pytest.mark.parametrize("subfolder", ["", "ternary", "small/ternary"])
+def test_links_of_the_hub_cache_are_followed(folder, model, tmp_path, subfolder):
+    repository = tmp_path / "models--a--b"
+    blobs, snapshot = repository / "blobs", repository / "snapshots" / "c0ffee" / subfolder
     snapshot.mkdir(parents=True)
     shutil.move(folder, blobs)
     for path in blobs.iterdir():
-        (snapshot / path.name).symlink_to(f"../../blobs/{path.name}")
+        (snapshot / path.name).symlink_to(os.path.relpath(path, snapshot))
     assert_same(read(snapshot), model)
+    (repository / "blobs.json").write_text("{}")
+    (snapshot / "tokenizer.json").symlink_to(repository / "blobs.json")
+    refused(snapshot, UnsafeFileError, "tokenizer.json is a symbolic link that leads out of the folder")
 
 
 def test_what_is_not_a_regular_file_is_refused(folder):
@@ -122,7 +139,9 @@ def test_a_failing_disk_is_a_named_error(folder, monkeypatch):
         (b"\xef\xbb\xbf{}", "is not JSON"),
         (b"[]", "is not a JSON object"),
         (b'{"a": NaN}', "NaN is not JSON"),
+        (b'{"a": 1e999}', "'1e999' is beyond the range of a number"),
         (b'{"a": 1, "a": 2}', "the key 'a' occurs twice"),
+        (b'{"a": ' + b"[" * 500 + b"]" * 500 + b"}", "is not JSON: it is nested too deeply"),
         (b"[" * 100_000, "is not JSON: it is nested too deeply"),
         (b'{"a": ' + b"1" * 10_000 + b"}", "is not JSON"),
     ],

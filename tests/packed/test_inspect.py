@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import safetensors.numpy
 
-from ternarybert.errors import NotPackedError, PackedConfigError, PackedTensorError
+from ternarybert.errors import PackedConfigError, PackedTensorError
 from ternarybert.packed import PackedTensor, read, write
 from ternarybert.packed.convert import unpack_to_float
 from ternarybert.packed.inspect import estimate, folder_shapes, inspect_model
@@ -122,6 +122,19 @@ def test_a_wrong_reference_is_refused():
         inspect_model(random_model(), {"classifier.bias": np.zeros(4)})
 
 
+@pytest.mark.parametrize("values", [[0, np.inf, 0], [np.nan, 0, 0], [0, 0, 1e200]])
+def test_a_reference_without_a_norm_is_refused(values):
+    with pytest.raises(PackedTensorError, match=r"'classifier.bias' .* holds NaN, infinity or values too large"):
+        inspect_model(random_model(), {"classifier.bias": np.array(values)})
+
+
+def test_weights_so_small_that_their_squares_vanish():
+    model = random_model()
+    model.tensors["classifier.bias"] = np.full(3, 1e-40, np.float32)
+    stats = {t.name: t for t in inspect_model(model, {"classifier.bias": np.full(3, 1e-130)}).tensors}
+    assert stats["classifier.bias"].cosine == pytest.approx(1)
+
+
 def test_shapes_of_a_plain_folder(tmp_path):
     floats = unpack_to_float(random_model())
     safetensors.numpy.save_file(floats, tmp_path / "model.safetensors")
@@ -130,20 +143,15 @@ def test_shapes_of_a_plain_folder(tmp_path):
     assert estimate(shapes).ratio > 1
 
 
-def test_shapes_of_a_folder_in_pieces(tmp_path):
-    safetensors.numpy.save_file({"a": np.zeros(2)}, tmp_path / "model-00001-of-00002.safetensors")
-    safetensors.numpy.save_file({"b": np.zeros((3, 1))}, tmp_path / "model-00002-of-00002.safetensors")
-    assert folder_shapes(tmp_path) == {"a": (2,), "b": (3, 1)}
-
-
-def test_a_plain_folder_without_safetensors(tmp_path):
-    (tmp_path / "pytorch_model.bin").write_bytes(b"\x80\x04")
-    with pytest.raises(NotPackedError, match="pickled weights are never read"):
-        folder_shapes(tmp_path)
-
-
 def test_estimates_that_make_no_sense():
     with pytest.raises(PackedTensorError, match="not a BERT, RoBERTa, ELECTRA or DistilBERT"):
         estimate({"transformer.h.0.attn.weight": (8, 8)})
     with pytest.raises(PackedConfigError, match="expected W-E-A"):
         estimate(BASE_SHAPES, "2-8")
+
+
+@pytest.mark.parametrize("shape", [(), (6,), (0, 6), (6, 0), (6, 6, 1)])
+def test_what_cannot_be_packed_has_no_estimate(shape):
+    name = "bert.pooler.dense.weight"
+    with pytest.raises(PackedTensorError, match=f"'{name}' is .* only a matrix that is not empty can be packed"):
+        estimate(BASE_SHAPES | {name: shape})

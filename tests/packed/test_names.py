@@ -106,3 +106,17 @@ def test_a_model_without_its_embedding():
     del shapes["bert.embeddings.word_embeddings.weight"]
     with pytest.raises(PackedConfigError, match="the tensors lack w_e"):
         check_fit(TINY, shapes)
+
+
+@pytest.mark.parametrize(
+    ("name", "which"),
+    [
+        ("other.embeddings.word_embeddings.weight", "w_e"),
+        ("bert.encoder.layer.01.output.dense.weight", "w_2 of layer 1"),
+    ],
+)
+def test_a_matrix_that_is_there_twice(name, which):
+    shapes = bert_shapes(TINY)
+    shapes[name] = shapes["bert.embeddings.word_embeddings.weight" if which == "w_e" else name.replace("01", "1")]
+    with pytest.raises(PackedConfigError, match=f"' and '{name}' are both {which}"):
+        check_fit(TINY, shapes)

@@ -1,14 +1,16 @@
 """Augmented training data for a run, made once and kept by content.
 
 The name of the kept file is made of everything that decides its rows: the data, the source, the settings. A run that
-asks for the same gets the file; one that was stopped while making it goes on.
+asks for the same gets the file; one that was stopped while making it goes on. Runs that want the same at the same time,
+as the processes of one run do, wait for the one that came first.
 """
 
 from __future__ import annotations
 
 import json
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -18,7 +20,7 @@ from ternarybert.augment.layout import Layout
 from ternarybert.augment.pipeline import Progress, Settings
 from ternarybert.augment.source import Source, digest
 from ternarybert.augment.table import augment_table
-from ternarybert.errors import DataError
+from ternarybert.errors import DataError, OutputError
 from ternarybert.tasks import TaskData
 from ternarybert.tasks.files import Table
 from ternarybert.tasks.task import import_datasets
@@ -68,11 +70,45 @@ def _make(
     key = digest(source.fingerprint, settings.fingerprint, repr(columns))
     kept = folder / f"{name}-{key}.arrow"
     if not kept.is_file():
-        lines = kept.with_suffix(".jsonl")
-        _write_lines(columns, lines, source, settings, progress)
-        _convert(lines, kept, train.features)
-        lines.unlink()
+        with _alone(kept):
+            _fill(kept, columns, train.features, source, settings, progress)
     return import_datasets().Dataset.from_file(str(kept), in_memory=in_memory)
+
+
+@contextmanager
+def _alone(kept: Path) -> Iterator[None]:
+    """Let one process at a time make a file; the system frees the lock of one that is killed."""
+    import_datasets()  # brings filelock, and says what to install when it is missing
+    from filelock import FileLock
+
+    path = kept.with_suffix(".lock")
+    lock = FileLock(path)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        lock.acquire()
+    except OSError as error:
+        raise OutputError(f"cannot keep augmented rows in {kept.parent}: {error.strerror or error}") from error
+    try:
+        yield
+    finally:
+        lock.release()
+    path.unlink(missing_ok=True)  # the file is there: whoever still waits finds it and makes nothing
+
+
+def _fill(
+    kept: Path,
+    columns: Mapping[str, list[object]],
+    features: object,
+    source: Source,
+    settings: Settings,
+    progress: Progress | None,
+) -> None:
+    if kept.is_file():  # made by another process while this one waited
+        return
+    lines = kept.with_suffix(".jsonl")
+    _write_lines(columns, lines, source, settings, progress)
+    _convert(lines, kept, features)
+    lines.unlink()
 
 
 def _write_lines(

@@ -23,6 +23,7 @@ def load_source(
     count: int = COUNT,
     batch_size: int = BATCH_SIZE,
     max_length: int = MAX_LENGTH,
+    masks: int = 1,
     device: str = "cpu",
 ) -> Source:
     """Load the named sources; each word is answered for by the first that knows it."""
@@ -30,7 +31,7 @@ def load_source(
         raise RecipeError("a masked-language model and word embeddings both answer for words of one piece; choose one")
     sources: list[Source] = []
     if masked_model is not None:
-        settings = {"count": count, "batch_size": batch_size, "max_length": max_length}
+        settings = {"count": count, "batch_size": batch_size, "max_length": max_length, "masks": masks}
         sources.append(MaskedModel.load(masked_model, device=device, **settings))
     if embeddings is not None:
         sources.append(load_embeddings(embeddings, count=count))

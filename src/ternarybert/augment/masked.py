@@ -6,7 +6,11 @@ pieces are not its business. Where a pair of sentences is longer than the model 
 window around the word.
 
 Fast: questions about many sentences share a batch, sorted by length; equal questions are asked once; and only masked
-positions reach the vocabulary matrix, which for a small model is most of the work.
+positions are scored against the vocabulary, which for a small model is most of the work.
+
+Faster, and no longer TinyBERT: several words of a sentence are masked in one question (`masks`), far from each other.
+The whole sentence still stands beside it, so nothing is hidden from the model; but each word is judged beside other
+masks, and its candidates may differ.
 
 Repeatable: the last digits of a score depend on the shape of the batch. The answer is therefore *defined* as that
 to the question asked alone. A batch only shows it sooner: where the fifteenth and sixteenth best are clearly apart,
@@ -20,7 +24,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from ternarybert.augment.pieces import whole_words
-from ternarybert.augment.questions import Encoder, Question, Template
+from ternarybert.augment.questions import Asked, Encoder, Question, Template
 from ternarybert.augment.source import COUNT, Candidates, digest, ignore
 from ternarybert.augment.words import Place
 from ternarybert.errors import HubError, MissingExtraError, RecipeError, UnsupportedModelError
@@ -28,7 +32,7 @@ from ternarybert.errors import HubError, MissingExtraError, RecipeError, Unsuppo
 if TYPE_CHECKING:
     import torch
 
-BATCH_SIZE = 64
+BATCH_SIZE = 32  # more is slower on processors: activations no longer fit into their caches
 MAX_LENGTH = 512
 
 # Scores closer than this share of the largest may change places in another batch. Measured differences are below
@@ -48,15 +52,19 @@ class MaskedModel:
         count: int = COUNT,
         batch_size: int = BATCH_SIZE,
         max_length: int = MAX_LENGTH,
+        masks: int = 1,
     ) -> None:
+        if masks < 1:
+            raise RecipeError(f"a question has at least one mask, not {masks}")
         self.model, self.count, self.batch_size = model.eval(), count, batch_size
         self._template = Template(tokenizer, name, getattr(model.config, "type_vocab_size", 0))
-        self._encode = Encoder(tokenizer, self._template.room(min(max_length, _longest(model, tokenizer))))
+        self._encode = Encoder(tokenizer, self._template.room(min(max_length, _longest(model, tokenizer))), masks)
         self._words = whole_words(tokenizer.get_vocab())
         self.description = f"the {count} best words of the masked-language model {name}".rstrip()
-        self.fingerprint = digest(
-            "masked", str(count), str(self._encode.window), tokenizer.backend_tokenizer.to_str(), _state(model)
-        )
+        if masks > 1:
+            self.description += f" ({masks} masks at a time)"
+        numbers = repr((count, self._encode.window, masks))
+        self.fingerprint = digest("masked", numbers, tokenizer.backend_tokenizer.to_str(), _state(model))
 
     @classmethod
     def load(cls, name: str, *, device: str = "cpu", **settings: int) -> MaskedModel:
@@ -66,18 +74,18 @@ class MaskedModel:
 
     def candidates(self, places: Sequence[Place], done: Callable[[int], None] = ignore) -> list[Candidates | None]:
         """Candidates of words that are one piece; None for the others."""
-        waiting: dict[Question, list[int]] = {}
-        for i, question in enumerate(self._encode(places)):
-            if question is not None:
-                waiting.setdefault(question, []).append(i)
+        waiting: dict[Asked, list[int]] = {}
+        for i, asked in enumerate(self._encode(places)):
+            if asked is not None:
+                waiting.setdefault(asked, []).append(i)
         answers: list[Candidates | None] = [None] * len(places)
         finished = 0
-        for batch in self._batches(list(waiting)):
-            for question, best in zip(batch, self._best(batch), strict=True):
+        for batch in self._batches(list(dict.fromkeys(asked.question for asked in waiting))):
+            for asked, best in self._best(batch).items():
                 words = tuple(self._words[piece] for piece in best if piece in self._words)
-                for i in waiting[question]:
+                for i in waiting[asked]:
                     answers[i] = words
-                finished += len(waiting[question])
+                finished += len(waiting[asked])
             done(finished)
         return answers
 
@@ -87,8 +95,9 @@ class MaskedModel:
         for begin in range(0, len(questions), self.batch_size):
             yield questions[begin : begin + self.batch_size]
 
-    def _best(self, batch: Sequence[Question]) -> list[list[int]]:
-        """The best pieces for every question, in the order of their ids."""
+    def _best(self, batch: Sequence[Question]) -> dict[Asked, list[int]]:
+        """The best pieces for every mask, in the order of their ids."""
+        masks = [Asked(question, which) for question in batch for which in range(len(question.at))]
         scores = self._scores(batch)
         top = scores.topk(min(self.count + 1, scores.shape[1]))
         if not bool(top.values.isfinite().all()):
@@ -97,46 +106,38 @@ class MaskedModel:
         if scores.shape[1] > self.count:
             gap = top.values[:, self.count - 1] - top.values[:, self.count]
             for i in (gap <= _CLOSE * top.values.abs().amax(1)).nonzero()[:, 0].tolist():
-                best[i] = self._best_alone(batch[i])
-        return [[int(piece) for piece in pieces] for pieces in best]
+                best[i] = self._best_alone(masks[i])
+        return dict(zip(masks, best, strict=True))
 
-    def _best_alone(self, question: Question) -> list[int]:
+    def _best_alone(self, asked: Asked) -> list[int]:
         """The answer by definition. Equal scores: the piece with the smaller id wins."""
-        order = self._scores([question])[0].sort(descending=True, stable=True).indices
+        order = self._scores([asked.question])[asked.which].sort(descending=True, stable=True).indices
         return sorted(order[: self.count].tolist())
 
     def _scores(self, batch: Sequence[Question]) -> torch.Tensor:
-        """Scores of all pieces at the masks, (questions, vocabulary)."""
+        """Scores of all pieces at the masks, (masks, vocabulary)."""
         import torch
 
-        inputs, at = self._template.inputs(batch)
+        inputs, (rows, columns) = self._template.inputs(batch)
         inputs = {name: values.to(self.model.device) for name, values in inputs.items()}
-        at = at.to(self.model.device)
-        with torch.inference_mode(), _only(self.model, at):
+        with torch.inference_mode(), _only(self.model, rows, columns):
             scores: torch.Tensor = self.model(**inputs).logits
-        # Some models multiply with the vocabulary themselves, without the layer that `_only` watches.
-        full = scores.shape[1] == inputs["input_ids"].shape[1]
-        return (scores[_each(at), at] if full else scores[:, 0]).float()
+        return scores[:, 0].float()
 
 
 @contextmanager
-def _only(model: Any, at: torch.Tensor) -> Iterator[None]:
-    """Let only the positions `at`, one per question, reach the layer that multiplies with the vocabulary."""
-    layer = model.get_output_embeddings()
-    if layer is None:
-        yield
-        return
-    hook = layer.register_forward_pre_hook(lambda _, inputs: (inputs[0][_each(at), at][:, None], *inputs[1:]))
+def _only(model: Any, rows: torch.Tensor, columns: torch.Tensor) -> Iterator[None]:
+    """Let only the positions of the masks leave the encoder for the head that scores the vocabulary."""
+
+    def pick(encoder: Any, inputs: Any, output: Any) -> Any:
+        output["last_hidden_state"] = output["last_hidden_state"][rows, columns][:, None]
+        return output
+
+    hook = model.base_model.register_forward_hook(pick)
     try:
         yield
     finally:
         hook.remove()
-
-
-def _each(at: torch.Tensor) -> torch.Tensor:
-    import torch
-
-    return torch.arange(len(at), device=at.device)
 
 
 def _longest(model: Any, tokenizer: Any) -> int:

@@ -14,44 +14,69 @@ if TYPE_CHECKING:
 
 
 class Question(NamedTuple):
-    """What the model is asked: pieces of a sentence, or of a window of it, and which of them is masked."""
+    """What the model is asked: pieces of a sentence, or of a window of it, and which of them are masked."""
 
     ids: tuple[int, ...]
-    at: int
+    at: tuple[int, ...]
+
+
+class Asked(NamedTuple):
+    """Where a word is asked about: the question, and which of its masks stands for the word."""
+
+    question: Question
+    which: int
 
 
 class Encoder:
     """Turns words in texts into questions."""
 
-    def __init__(self, tokenizer: Any, window: int) -> None:
+    def __init__(self, tokenizer: Any, window: int, masks: int = 1) -> None:
         from tokenizers import Tokenizer
 
-        self.window = window
+        self.window, self.masks = window, masks
         self._unknown = tokenizer.unk_token_id
         # A copy, because cutting and padding are settings of the tokenizer itself.
         self._tokenizer = Tokenizer.from_str(tokenizer.backend_tokenizer.to_str())
         self._tokenizer.no_truncation()
         self._tokenizer.no_padding()
 
-    def __call__(self, places: Sequence[Place]) -> list[Question | None]:
-        """A question for each word of one piece, None for the others."""
+    def __call__(self, places: Sequence[Place]) -> list[Asked | None]:
+        """A question for each word of one piece, None for the others; several may share one."""
         texts = list(dict.fromkeys(place.text for place in places))
         encoded = self._tokenizer.encode_batch(texts, add_special_tokens=False)
         pieces = {
             text: (tuple(pieces.ids), _by_span(text, pieces.offsets))
             for text, pieces in zip(texts, encoded, strict=True)
         }
-        questions: list[Question | None] = []
+        found: list[tuple[str, int] | None] = []  # the text, and which of its pieces is the word
         for place in places:
             ids, spans = pieces[place.text]
             at = spans.get((place.start, place.end))
-            questions.append(None if at is None or ids[at] == self._unknown else self._around(ids, at))
-        return questions
+            found.append(None if at is None or ids[at] == self._unknown else (place.text, at))
+        asked = self._share({text: ids for text, (ids, _) in pieces.items()}, {word for word in found if word})
+        return [None if word is None else asked[word] for word in found]
 
-    def _around(self, ids: tuple[int, ...], at: int) -> Question:
+    def _share(self, ids: dict[str, tuple[int, ...]], words: set[tuple[str, int]]) -> dict[tuple[str, int], Asked]:
+        """Words of a text in questions of at most so many masks."""
+        by_text: dict[str, list[int]] = {}
+        for text, at in sorted(words):
+            by_text.setdefault(text, []).append(at)
+        asked = {}
+        for text, spots in by_text.items():
+            for group in self._groups(len(ids[text]), spots):
+                question = self._around(ids[text], group)
+                asked.update({(text, at): Asked(question, which) for which, at in enumerate(group)})
+        return asked
+
+    def _groups(self, length: int, spots: list[int]) -> list[list[int]]:
+        """Words to mask together, as far apart as can be; where a window is needed, each has its own."""
+        count = len(spots) if length > self.window else -(-len(spots) // self.masks)
+        return [spots[first::count] for first in range(count)]
+
+    def _around(self, ids: tuple[int, ...], spots: Sequence[int]) -> Question:
         """All pieces where they fit, otherwise as many as fit around the word."""
-        begin = max(0, min(at - self.window // 2, len(ids) - self.window))
-        return Question(ids[begin : begin + self.window], at - begin)
+        begin = max(0, min(spots[0] - self.window // 2, len(ids) - self.window))
+        return Question(ids[begin : begin + self.window], tuple(at - begin for at in spots))
 
 
 def _by_span(text: str, offsets: Sequence[tuple[int, int]]) -> dict[tuple[int, int], int]:
@@ -87,15 +112,15 @@ class Template:
             raise UnsupportedModelError(f"a length of {length} leaves no room for a word")
         return room
 
-    def inputs(self, batch: Sequence[Question]) -> tuple[dict[str, torch.Tensor], torch.Tensor]:
-        """The model's inputs, padded behind, and where the masks are."""
+    def inputs(self, batch: Sequence[Question]) -> tuple[dict[str, torch.Tensor], tuple[torch.Tensor, torch.Tensor]]:
+        """The model's inputs, padded behind, and where the masks are: in which rows, at which positions."""
         import torch
 
         lengths = [len(self._ids) - 2 + 2 * len(question.ids) for question in batch]
         ids = torch.full((len(batch), max(lengths)), self.pad)
         types = torch.zeros_like(ids)
-        for i, (sentence, at) in enumerate(batch):
-            masked = [*sentence[:at], self.mask, *sentence[at + 1 :]]
+        for i, (sentence, spots) in enumerate(batch):
+            masked = [self.mask if at in spots else piece for at, piece in enumerate(sentence)]
             ids[i, : lengths[i]] = torch.tensor(self._filled(self._ids, masked, list(sentence)))
             if self._types is not None:
                 types[i, : lengths[i]] = torch.tensor(self._spread(self._types, len(sentence)))
@@ -103,7 +128,9 @@ class Template:
         inputs = {"input_ids": ids, "attention_mask": attention}
         if self._types is not None:
             inputs["token_type_ids"] = types
-        return inputs, torch.tensor([self._first + question.at for question in batch])
+        masks = [(row, self._first + at) for row, question in enumerate(batch) for at in question.at]
+        rows, columns = torch.tensor(masks).T
+        return inputs, (rows, columns)
 
     def _filled(self, frame: list[int], first: list[int], second: list[int]) -> list[int]:
         between = frame[self._first + 1 : self._second]

@@ -6,10 +6,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from ternarybert._resumable import ResumableFile
 from ternarybert.augment.inputs import Input
 from ternarybert.augment.layout import choose_layout
 from ternarybert.augment.pipeline import Progress, Settings, Texts, augment_rows
-from ternarybert.augment.resumable import ResumableFile
 from ternarybert.augment.source import Source, digest
 
 

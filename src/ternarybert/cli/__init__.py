@@ -1,26 +1,32 @@
 """The command line: parse, call, print. Nothing here computes, and nothing heavy is imported before it is needed.
 
-A user's mistake is one line on standard error that says what was seen and what to do, and exit code 2.
+A user's mistake is one line on standard error that says what was seen and what to do, and exit code 2. Of the commands
+only the one that was asked for is imported, so that a quick one is quick.
 """
 
 from __future__ import annotations
 
 import os
 import sys
-from typing import Annotated
+from collections.abc import Iterable
+from importlib import import_module
+from typing import Annotated, Any
 
 import typer
 
-from ternarybert.cli import augment, evaluate, inspect, pack, train
 from ternarybert.errors import TernaryBertError
 
-app = typer.Typer(
-    name="ternarybert",
-    help="Make a fine-tuned BERT 15 times smaller: ternary weights, 8-bit activations, no GPU needed.",
-    no_args_is_help=True,
-    add_completion=False,
-    pretty_exceptions_enable=False,
-)
+# Every command, in the order of the help: its module, and the name of its example there.
+COMMANDS = {
+    "finetune": ("train", "FINETUNE_EXAMPLE"),
+    "ternarize": ("train", "TERNARIZE_EXAMPLE"),
+    "evaluate": ("evaluate", "EVALUATE_EXAMPLE"),
+    "predict": ("predict", "PREDICT_EXAMPLE"),
+    "inspect": ("inspect", "INSPECT_EXAMPLE"),
+    "pack": ("pack", "PACK_EXAMPLE"),
+    "unpack": ("pack", "UNPACK_EXAMPLE"),
+    "augment": ("augment", "EXAMPLE"),
+}
 
 
 def _version(wanted: bool) -> None:
@@ -32,7 +38,6 @@ def _version(wanted: bool) -> None:
         raise typer.Exit
 
 
-@app.callback()
 def _options(
     version: Annotated[
         bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version and exit.")
@@ -41,19 +46,34 @@ def _options(
     pass
 
 
-app.command(epilog=train.FINETUNE_EXAMPLE)(train.finetune)
-app.command(epilog=train.TERNARIZE_EXAMPLE)(train.ternarize)
-app.command(epilog=evaluate.EVALUATE_EXAMPLE)(evaluate.evaluate)
-app.command(epilog=inspect.INSPECT_EXAMPLE)(inspect.inspect)
-app.command(epilog=pack.PACK_EXAMPLE)(pack.pack)
-app.command(epilog=pack.UNPACK_EXAMPLE)(pack.unpack)
-app.command(epilog=augment.EXAMPLE)(augment.augment)
+def make_app(names: Iterable[str] = COMMANDS) -> typer.Typer:
+    """The command with some of its subcommands."""
+    app = typer.Typer(
+        name="ternarybert",
+        help="Make a fine-tuned BERT 15 times smaller: ternary weights, 8-bit activations, no GPU needed.",
+        no_args_is_help=True,
+        add_completion=False,
+        pretty_exceptions_enable=False,
+    )
+    app.callback()(_options)
+    for name in names:
+        module, example = COMMANDS[name]
+        commands = import_module(f"ternarybert.cli.{module}")
+        app.command(name, epilog=getattr(commands, example))(getattr(commands, name))
+    return app
+
+
+def __getattr__(name: str) -> Any:
+    if name == "app":  # all commands
+        return make_app()
+    raise AttributeError(f"module '{__name__}' has no attribute '{name}'")
 
 
 def main() -> None:
     """Entry point of the `ternarybert` command."""
     try:
-        app(prog_name="ternarybert")
+        asked = sys.argv[1:2]
+        make_app(asked if asked and asked[0] in COMMANDS else COMMANDS)(prog_name="ternarybert")
     except TernaryBertError as error:
         typer.echo(f"ternarybert: {error}", err=True)
         sys.exit(2)

@@ -24,8 +24,8 @@ EXAMPLE = (
     "Example: ternarybert augment train_aug.csv --train train.csv --masked-model bert-base-uncased "
     "--glove glove.6B.300d.txt"
 )
-_NO_CONTEXT = "no masked-language model was named: the nearest words are taken, whatever the sentence says"
-_NO_NEIGHBOURS = "no GloVe vectors were named: words of several pieces, which the model cannot be asked about, stay"
+NO_CONTEXT = "no masked-language model was named: the nearest words are taken, whatever the sentence says"
+NO_NEIGHBOURS = "no GloVe vectors were named: words of several pieces, which the model cannot be asked about, stay"
 _DATA, _WORDS, _HOW, _OUTPUT = "Data", "Where words come from", "How", "Output"
 
 
@@ -83,10 +83,14 @@ def augment(
     seed: Annotated[int, _option("--seed", help="The same seed gives the same bytes.", panel=_HOW, min=0)] = 42,
     batch_size: Annotated[
         int, _option("--batch-size", help="Words the model is asked about at a time.", panel=_HOW, min=1)
-    ] = 64,
+    ] = 32,
     max_length: Annotated[
         int, _option("--max-length", help="Pieces the model reads at most.", panel=_HOW, min=8)
     ] = 512,
+    masks: Annotated[
+        int,
+        _option("--masks", help="Words of a text asked about at once: faster, unlike TinyBERT.", panel=_HOW, min=1),
+    ] = 1,
     device: Annotated[str, _option("--device", help="cpu or cuda.", panel=_HOW)] = "cpu",
     threads: Annotated[int | None, _option("--threads", help="Processor threads.", panel=_HOW, min=1)] = None,
     force: Annotated[bool, _option("--force", help="Overwrite the file, or an unfinished one.", panel=_OUTPUT)] = False,
@@ -112,12 +116,13 @@ def augment(
             glove=glove,
             batch_size=batch_size,
             max_length=max_length,
+            masks=masks,
             device=device,
         )
         _announce(console, rows, source, settings.variants)
         if masked_model is None or glove is None:
-            console.print(_NO_CONTEXT if masked_model is None else _NO_NEIGHBOURS)
-        with _bar(console) as progress:
+            console.print(NO_CONTEXT if masked_model is None else NO_NEIGHBOURS)
+        with rows_bar(console) as progress:
             summary = augment_table(rows, out, source, settings, force=force, progress=progress)
     report = asdict(summary) | {"path": str(summary.path), "source": source.description}
     report["seconds"] = round(time.monotonic() - begin, 3)
@@ -156,7 +161,7 @@ def _announce(console: Console, rows: Input, source: Source, variants: int) -> N
     texts = " and ".join(f"'{name}'" for name in rows.texts)
     console.print(f"{rows.table.path}: {len(rows.table):,} rows, texts {texts}, up to {variants} variants each")
     console.print(f"words from {source.description}")
-    if rows.task is not None and not rows.task.augment:
+    if rows.task is not None and rows.task.augment is False:
         console.print(f"the paper does not augment {rows.task.name}")
 
 
@@ -175,7 +180,7 @@ def _console() -> Console:
 
 
 @contextmanager
-def _bar(console: Console) -> Iterator[Progress]:
+def rows_bar(console: Console) -> Iterator[Progress]:
     """A progress bar with the time left, on a terminal."""
     from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
     from rich.progress import Progress as Bar

@@ -11,10 +11,12 @@ from ternarybert.cli.data import DataOptions, describe, load_data
 from ternarybert.cli.job import job, make_console, note_hub, quiet
 from ternarybert.cli.options import check_device, option, with_options
 from ternarybert.cli.tables import show_confusion, show_scores
+from ternarybert.errors import OptionError, suggest
 
 if TYPE_CHECKING:
     from rich.console import Console
 
+_ENGINES = ("torch", "native", "oracle")
 EVALUATE_EXAMPLE = (
     "Example: ternarybert evaluate my-teacher-ternary --eval test.csv --text review --label mood --teacher my-teacher"
 )
@@ -32,6 +34,10 @@ def evaluate(
     batch_size: Annotated[
         int, option("--batch-size", help="Rows computed together.", panel="Evaluation", min=1, metavar="ROWS")
     ] = 32,
+    engine: Annotated[
+        str,
+        option("--engine", help="torch, or native: the runtime of packed models, without torch.", panel="Evaluation"),
+    ] = "torch",
     device: Annotated[str, option("--device", help="cpu or cuda.", panel="Evaluation")] = "cpu",
     threads: Annotated[int | None, option("--threads", help="Processor threads.", panel="Evaluation", min=1)] = None,
     as_json: Annotated[
@@ -39,10 +45,15 @@ def evaluate(
     ] = False,
 ) -> None:
     """Score a model on labelled rows or answered questions, or without those against its teacher."""
+    if engine not in _ENGINES:
+        raise OptionError(f"unknown engine '{engine}'{suggest(engine, _ENGINES)}")
     with job():
-        note_hub(model)
-        with quiet():
-            report = _evaluate(model, data, teacher, batch_size, device, threads)
+        if engine != "torch":
+            report = _evaluate_without_torch(model, data, teacher, engine, threads)
+        else:
+            note_hub(model)
+            with quiet():
+                report = _evaluate(model, data, teacher, batch_size, device, threads)
         _show(report, make_console(errors=as_json))
         if as_json:
             typer.echo(json.dumps(report))
@@ -64,6 +75,25 @@ def _evaluate(
     console.print(describe(rows))
     with console.status("evaluating"):
         return run(model, rows, teacher=teacher, device=device, batch_size=batch_size)
+
+
+def _evaluate_without_torch(
+    model: str, data: DataOptions, teacher: str | None, engine: str, threads: int | None
+) -> dict[str, Any]:
+    from ternarybert.packed import is_packed
+    from ternarybert.runtime.evaluate import evaluate as run
+    from ternarybert.runtime.evaluate import label_names
+    from ternarybert.tasks import SquadData
+
+    if teacher is not None and not is_packed(teacher):
+        raise OptionError(f"'{teacher}' is not packed, so comparing with it takes --engine torch")
+    rows = load_data(data, labels=lambda: label_names(model))
+    if isinstance(rows, SquadData):
+        raise OptionError("questions are scored with --engine torch")
+    console = make_console(errors=True)
+    console.print(describe(rows))
+    with console.status("evaluating"):
+        return run(model, rows, teacher=teacher, num_threads=threads, engine=engine)
 
 
 def _show(report: dict[str, Any], console: Console) -> None:

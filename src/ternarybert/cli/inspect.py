@@ -45,7 +45,7 @@ def inspect(
 
     if plot is not None and against is None:
         raise OptionError("--plot shows weights before and after, and needs --against TEACHER for those before")
-    if is_packed(folder):
+    if packed := is_packed(folder):
         if bits is not None or dense:
             raise OptionError(f"{folder} is packed already; --bits and --dense are for plain folders")
         model = read(folder)
@@ -57,17 +57,20 @@ def inspect(
         inspection = _estimate(folder, bits or _DEFAULT_BITS, dense)
         title = f"{folder}: not packed; what it would be at {inspection.bits}"
     if as_json:
-        typer.echo(json.dumps({"folder": str(folder), "packed": is_packed(folder), **inspection.as_dict()}))
+        typer.echo(json.dumps({"folder": str(folder), "packed": packed, **inspection.as_dict()}))
     else:
         _show(_console(), title, inspection, every=every)
 
 
 def _measure(model: PackedModel, folder: Path, against: Path | None, plot: Path | None) -> Inspection:
+    from ternarybert.packed import is_packed
     from ternarybert.packed.inspect import inspect_model
     from ternarybert.packed.plain import read_tensors
 
     if against is None:
         return inspect_model(model)
+    if is_packed(against):
+        raise OptionError(f"{against} is packed, too; --against takes the plain folder that a packed one came from")
     before: dict[str, Any] = read_tensors(against)
     inspection = inspect_model(model, before)
     if plot is not None:
@@ -81,10 +84,7 @@ def _measure(model: PackedModel, folder: Path, against: Path | None, plot: Path 
 
 def _estimate(folder: Path, bits: str, dense: bool) -> Inspection:
     from ternarybert.packed.inspect import estimate, folder_shapes
-    from ternarybert.packed.plain import read_config
 
-    if (folder / "config.json").exists():
-        read_config(folder)  # or a packed folder whose config is damaged would pass for a plain one
     if dense and "2" not in bits.split("-")[:2]:
         raise OptionError(f"--dense is a way to pack ternary weights, and {bits} has none")
     return estimate(folder_shapes(folder), bits, packing="dense" if dense else "plain")
@@ -92,7 +92,9 @@ def _estimate(folder: Path, bits: str, dense: bool) -> Inspection:
 
 def _kind(config: dict[str, Any]) -> str:
     names = config.get("architectures")
-    return str(names[0]) if isinstance(names, list) and names else str(config.get("model_type", "a model"))
+    name = names[0] if isinstance(names, list) and names else config.get("model_type")
+    # Whatever else others wrote there may not be printable, or may tell the terminal what to do.
+    return name if isinstance(name, str) and re.fullmatch(r"[A-Za-z0-9_\-]{1,100}", name) else "a model"
 
 
 def _console() -> Console:

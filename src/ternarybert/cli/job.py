@@ -14,11 +14,14 @@ import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import typer
-from rich.console import Console
 
 from ternarybert.errors import MissingExtraError, OutputError, TernaryBertError
+
+if TYPE_CHECKING:
+    from rich.console import Console
 
 _WIDTH = 120  # of tables that go into a file or a pipe
 _INTERRUPTED = 130  # what a shell calls a command that Ctrl-C ended
@@ -34,6 +37,8 @@ def is_first_process() -> bool:
 
 def make_console(*, errors: bool) -> Console:
     """A console that prints text as it is, on standard error or output."""
+    from rich.console import Console
+
     console = Console(stderr=errors, quiet=not is_first_process(), markup=False, highlight=False, emoji=False)
     if not console.is_terminal:
         console.width = _WIDTH

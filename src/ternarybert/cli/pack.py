@@ -12,7 +12,14 @@ from ternarybert.errors import OptionError
 if TYPE_CHECKING:
     from ternarybert.recipe import Recipe
 
-PACK_EXAMPLE = "Example: ternarybert pack released-checkpoint my-model-ternary --dense"
+PACK_EXAMPLE = """Example: ternarybert pack released-checkpoint my-model-ternary --dense
+
+Pickled weights (pytorch_model.bin) can run code and are never read. Where you trust them, convert them first, with \
+the model's number of labels:
+
+python -c "from transformers import BertForSequenceClassification as M; \
+M.from_pretrained('released-checkpoint', num_labels=2).save_pretrained('released-checkpoint')"
+"""
 UNPACK_EXAMPLE = "Example: ternarybert unpack my-model-ternary my-model-float"
 
 _SOURCE = (
@@ -44,9 +51,11 @@ def pack(
     """
     from ternarybert import packed
     from ternarybert.packed.convert import repack
+    from ternarybert.packed.folder import refuse_same
     from ternarybert.packed.inspect import inspect_model
     from ternarybert.packed.plain import pack_plain, tokenizer_files
 
+    refuse_same(source, out)
     packing = "dense" if dense else "plain"
     if packed.is_packed(source):
         if recipe is not None or float_pooler:

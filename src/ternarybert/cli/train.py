@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from ternarybert.cli.augmentation import AugmentOptions, augmentation
 from ternarybert.cli.data import DataOptions, TrainFile, data_arguments, data_name, describe, load_data
 from ternarybert.cli.job import is_first_process, job, make_console, note_hub, quiet
 from ternarybert.cli.options import OutputOptions, TrainOptions, option, settings, with_options
@@ -82,6 +83,7 @@ def ternarize(
         str | None,
         option("--student", help="Start from this shallower fine-tuned model.", panel=_RECIPE, metavar="MODEL"),
     ] = None,
+    augment: AugmentOptions,
     how: TrainOptions,
     out: OutputOptions,
 ) -> None:
@@ -96,7 +98,7 @@ def ternarize(
         note_hub(teacher)
         with quiet():
             rows = load_data(data, train, lambda: _label_names(teacher))
-            metrics = _ternarize(teacher, rows, output, chosen, how, out, student)
+            metrics = _ternarize(teacher, rows, output, chosen, how, out, student, augment)
         if is_first_process():
             _show_ternarized(
                 metrics, output, make_console(errors=out.as_json), [*data_arguments(data), "--teacher", teacher]
@@ -146,6 +148,7 @@ def _ternarize(
     how: TrainOptions,
     out: OutputOptions,
     student: str | None,
+    augment: AugmentOptions,
 ) -> dict[str, Any]:
     from ternarybert import packed
     from ternarybert.cli.progress import ShowProgress
@@ -154,8 +157,9 @@ def _ternarize(
 
     console = make_console(errors=True)
     console.print(describe(rows))
-    with ShowProgress(console, "ternarizing") as progress:
-        metrics = run(teacher, rows, output, recipe, settings(how, out, progress), student=student)
+    with ShowProgress(console, "ternarizing") as progress, augmentation(augment, rows.task, console) as more:
+        chosen = settings(how, out, progress)
+        metrics = run(teacher, rows, output, recipe, chosen, student=student, augment=more)
     if is_first_process():
         sizes = inspect_model(packed.read(output))
         metrics["size"] = {name: getattr(sizes, name) for name in ("bytes", "mb", "mib", "ratio")}

@@ -7,7 +7,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 from transformers import PreTrainedModel
 
 from ternarybert.distill.features import Features, Logits, predict_logits
@@ -16,7 +15,8 @@ from ternarybert.distill.heads import head_of
 from ternarybert.distill.models import load_any, load_tokenizer
 from ternarybert.distill.run import versions
 from ternarybert.distill.scores import main_metric
-from ternarybert.errors import DataError, LabelError, UnsupportedModelError
+from ternarybert.errors import LabelError, UnsupportedModelError
+from ternarybert.tasks.scores import mean_scores
 
 
 def evaluate(
@@ -35,7 +35,7 @@ def evaluate(
     network = load_any(str(model), head).to(device or "cpu")
     data = replace(head.fit(data, network), train=None)
     head = head_of(data.task)
-    _check(data, head, teacher)
+    head.check_evals(data, teacher is not None)
     start = time.perf_counter()
     features, logits = _answers(str(model), network, data, head, batch_size)
     seconds = time.perf_counter() - start
@@ -44,7 +44,7 @@ def evaluate(
         theirs, answers = _teacher_answers(str(teacher), network, data, head, device, batch_size)
         _check_same_inputs(head, features, theirs, str(teacher))
     sets = {name: head.scores(features, name, found, answers.get(name)) for name, found in logits.items()}
-    scores = {name: float(np.mean([each[name] for each in sets.values()])) for name in next(iter(sets.values()))}
+    scores = mean_scores(sets)
     rows = sum(map(len, data.evals.values()))
     return {
         "model": str(model),
@@ -61,15 +61,6 @@ def evaluate(
         "examples_per_second": round(rows / seconds, 2),
         "versions": versions(),
     }
-
-
-def _check(data: AnyData, head: Head, teacher: str | Path | None) -> None:
-    if not data.evals:
-        raise DataError(f"'{data.task.name}' has no rows to evaluate on")
-    if teacher is None and not head.can_score(data):
-        what = "questions" if head.per_token else "rows"
-        lack = "'answers'; name" if head.per_token else "labels; name the label column, or"
-        raise DataError(f"the {what} of '{data.task.name}' have no {lack} a teacher")
 
 
 def _answers(

@@ -9,9 +9,13 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
 from transformers import PreTrainedModel
 
 from ternarybert.packed import PackedModel, PackedTensor
+from ternarybert.packed.tensor import as_float32
 from ternarybert.recipe import Recipe
 from ternarybert.student import quantized_layers
 from ternarybert.student.layers import QuantizedWeight
@@ -22,16 +26,22 @@ def packed_model(student: PreTrainedModel, recipe: Recipe, metrics: dict[str, An
     layers = {f"{name}.weight": layer for name, layer in quantized_layers(student)}
     tensors: dict[str, Any] = {}
     for name, value in student.state_dict().items():
-        tensors[name] = packed_tensor(layers[name]) if name in layers else value.detach().float().cpu().numpy()
+        tensors[name] = packed_tensor(name, layers[name]) if name in layers else _float32(name, value)
     config = student.config.to_dict()
     config.pop("quantization_config", None)
     config["architectures"] = [type(student).__name__]  # a model that was never saved has none in its config
     return PackedModel(config, tensors, str(recipe.bits), recipe.to_dict(), metrics or {})
 
 
-def packed_tensor(layer: QuantizedWeight) -> PackedTensor:
+def packed_tensor(name: str, layer: QuantizedWeight) -> PackedTensor:
     """A layer's codes and scales; groups of rows are written as one scale a row."""
     quantized = layer.quantized()
-    scale = quantized.scale.float().cpu().numpy().reshape(-1)
+    scale = _float32(name, quantized.scale).reshape(-1)
     codes = np.ascontiguousarray(quantized.codes.cpu().numpy())
     return PackedTensor.pack(codes, scale, bits=layer.bits, levels=layer.scheme.levels)
+
+
+def _float32(name: str, value: Tensor) -> npt.NDArray[np.float32]:
+    """As an array: half precision is widened, double precision refused unless nothing is lost."""
+    wide = value if value.dtype is torch.float64 else value.float()
+    return as_float32(name, wide.detach().cpu().numpy())

@@ -9,7 +9,14 @@ from typing import Any
 
 import numpy as np
 import torch
-from datasets import Dataset, disable_progress_bars, enable_progress_bars
+from datasets import (
+    Dataset,
+    disable_caching,
+    disable_progress_bars,
+    enable_caching,
+    enable_progress_bars,
+    is_caching_enabled,
+)
 from numpy.typing import NDArray
 from torch import Tensor
 from transformers import DataCollatorWithPadding, PreTrainedModel, PreTrainedTokenizerBase
@@ -41,13 +48,17 @@ def longest_input(task: Task | SquadTask, model: PreTrainedModel) -> int:
 def tokenize(data: TaskData, tokenizer: PreTrainedTokenizerBase, max_length: int | None = None) -> Features:
     """Token ids, segment ids and labels of every row, cut at the task's length from the longer of two texts."""
     limit = min(max_length or data.task.max_length, tokenizer.model_max_length)
+    caching = is_caching_enabled()
     disable_progress_bars()
+    disable_caching()  # or token ids would pile up beside rows that are read from the disk
     try:
         convert = partial(_convert, tokenizer=tokenizer, max_length=limit)
         train = None if data.train is None else convert(data.train)
         return Features(train, {name: convert(rows) for name, rows in data.evals.items()}, tokenizer, limit)
     finally:
         enable_progress_bars()
+        if caching:
+            enable_caching()
 
 
 def _convert(rows: Dataset, *, tokenizer: PreTrainedTokenizerBase, max_length: int) -> Dataset:
@@ -61,30 +72,39 @@ def _convert(rows: Dataset, *, tokenizer: PreTrainedTokenizerBase, max_length: i
 
 
 def tokenize_questions(
-    data: SquadData, tokenizer: PreTrainedTokenizerBase, max_length: int | None = None, *, labelled: bool = False
+    data: SquadData,
+    tokenizer: PreTrainedTokenizerBase,
+    max_length: int | None = None,
+    *,
+    labelled: bool = False,
+    types: bool = True,
 ) -> Features:
-    """Windows of every question; `labelled` leaves out those of the training part whose answer is not known."""
+    """Windows of every question; `labelled` leaves out those of the training part whose answer is not known.
+
+    `types` are token types for models that have them, whatever the tokenizer would give in transformers: the runtime
+    does the same.
+    """
     limit = min(max_length or data.task.max_length, tokenizer.model_max_length)
     if not tokenizer.is_fast:
         raise UnsupportedModelError("questions need a fast tokenizer, one with a tokenizer.json")
     cut = replace(data.task, max_length=limit).windower(tokenizer.backend_tokenizer)
     windows = {name: cut.windows(questions) for name, questions in data.evals.items()}
-    evals = {name: _rows_of(found, tokenizer) for name, found in windows.items()}
+    evals = {name: _rows_of(found, types) for name, found in windows.items()}
     train = None
     if data.train is not None:
         found = cut.windows(data.train)
-        train = _rows_of([w for w in found if w.start != UNKNOWN] if labelled else found, tokenizer)
+        train = _rows_of([w for w in found if w.start != UNKNOWN] if labelled else found, types)
     return Features(train, evals, tokenizer, limit, windows)
 
 
-def _rows_of(windows: Sequence[Window], tokenizer: PreTrainedTokenizerBase) -> Dataset:
+def _rows_of(windows: Sequence[Window], types: bool) -> Dataset:
     """A window's label is its pair of start and end; without any label there is no such column."""
     columns: dict[str, list[Any]] = {
         "input_ids": [window.input_ids for window in windows],
         "attention_mask": [np.ones(len(window), np.int8) for window in windows],
         LENGTH: [len(window) for window in windows],
     }
-    if "token_type_ids" in tokenizer.model_input_names:
+    if types:
         columns["token_type_ids"] = [window.token_type_ids for window in windows]
     if any(window.start != UNKNOWN for window in windows):
         columns["labels"] = [(window.start, window.end) for window in windows]

@@ -44,8 +44,8 @@ class Head(ABC):
         """The data as a trained model understands them: with its order of labels, its threshold."""
 
     @abstractmethod
-    def can_score(self, data: Any) -> bool:
-        """Whether all evaluation sets say what is right."""
+    def check_evals(self, data: Any, has_teacher: bool) -> None:
+        """Refuse data that nothing can be scored on."""
 
     @abstractmethod
     def features(

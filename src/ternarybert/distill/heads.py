@@ -21,6 +21,7 @@ from ternarybert.distill.losses import loss_labels, loss_labels_spans, loss_pred
 from ternarybert.distill.scores import answer_scores, confusion, task_scores
 from ternarybert.errors import DataError
 from ternarybert.tasks import SquadData, SquadTask, Task, TaskData, align_labels, answering_task
+from ternarybert.tasks.scores import check_questions, check_rows
 from ternarybert.tasks.squad import ANSWERING
 
 
@@ -58,9 +59,9 @@ class ClassHead(Head):
             raise DataError(f"the teacher has {outputs} outputs, but the data have {wanted} labels")
         return align_labels(data, model.config.id2label)
 
-    def can_score(self, data: TaskData) -> bool:
-        """Whether all rows have labels."""
-        return all("label" in rows.column_names for rows in data.evals.values())
+    def check_evals(self, data: TaskData, has_teacher: bool) -> None:
+        """Labels or a teacher are needed."""
+        check_rows(data, has_teacher)
 
     def features(
         self, data: TaskData, tokenizer: PreTrainedTokenizerBase, model: PreTrainedModel, *, labelled: bool = False
@@ -117,15 +118,16 @@ class SpanHead(Head):
             return data
         return replace(data, task=replace(data.task, null_threshold=known))
 
-    def can_score(self, data: SquadData) -> bool:
-        """Whether all questions have answers, or are known to have none."""
-        return all(question.answers is not None for questions in data.evals.values() for question in questions)
+    def check_evals(self, data: SquadData, has_teacher: bool) -> None:
+        """Answers or a teacher are needed."""
+        check_questions(data, has_teacher)
 
     def features(
         self, data: SquadData, tokenizer: PreTrainedTokenizerBase, model: PreTrainedModel, *, labelled: bool = False
     ) -> Features:
         """A row for each window."""
-        return tokenize_questions(data, tokenizer, longest_input(self.task, model), labelled=labelled)
+        types = getattr(model.config, "type_vocab_size", 0) > 1
+        return tokenize_questions(data, tokenizer, longest_input(self.task, model), labelled=labelled, types=types)
 
     def logits(self, outputs: Any) -> Tensor:
         """Start and end."""

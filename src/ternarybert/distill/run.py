@@ -81,7 +81,7 @@ def training_arguments(work: Path, recipe: Recipe, task: AnyTask, rows: int, set
     batch = schedule.batch_size or task.batch_size
     if batch % settings.accumulation:
         raise OutputError(f"a batch of {batch} does not divide into {settings.accumulation} micro-batches")
-    epochs = schedule.epochs or task.epochs
+    epochs = schedule.epochs or task.epochs * schedule.stretch
     steps = settings.max_steps if settings.max_steps > 0 else max(1, int(epochs * -(-rows // (batch * processes()))))
     every = max(1, steps // max(1, settings.evaluations))
     return TrainingArguments(

@@ -10,6 +10,7 @@ from torch import nn
 from transformers import PreTrainedModel
 
 from ternarybert import packed
+from ternarybert.distill.augmented import Augmentation, augmented, check_augmented
 from ternarybert.distill.card import model_card
 from ternarybert.distill.export import packed_model
 from ternarybert.distill.features import predict_logits
@@ -43,13 +44,18 @@ def ternarize(
     settings: Settings | None = None,
     *,
     student: str | None = None,
+    augment: Augmentation | None = None,
 ) -> dict[str, Any]:
     """Ternarize `teacher` on the task's texts, write the best student as a packed folder, and return the metrics.
 
     The student starts as a copy of the teacher, or from `student`, a shallower model fine-tuned on the same task
-    (with `distill.layer_map: uniform`). Labels are only used to score.
+    (with `distill.layer_map: uniform`). Labels are only used to score. With `augment` every training row comes with
+    variants, and training takes one epoch unless the recipe says otherwise.
     """
     recipe, settings, output = recipe or PRESETS["default"], settings or Settings(), Path(output)
+    if augment is not None:
+        check_augmented(data.task)
+        recipe = recipe.override({"schedule.stretch": 1.0})  # variants of every row are time enough
     check_output(output, settings, "recipe.yaml")
     check_place(output, replaceable=settings.force and packed.is_packed(output))  # now rather than after hours
     head = head_of(data.task)
@@ -57,15 +63,19 @@ def ternarize(
     network, tokenizer = load_trained(teacher, head), load_tokenizer(teacher)
     data = check_data(data, network)
     head = head_of(data.task)
-    features = head.features(data, tokenizer, network)
     expose_scores(network)
 
     pupil = make_student(load_trained(student or teacher, head), recipe)
     check_depths(pupil, network, recipe)
     set_dropout(pupil, recipe.schedule.dropout)
+    note = None
+    if augment is not None:  # takes long, so last of what comes before training
+        data, note = augmented(data, augment, teacher, settings.seed, settings.device)
+    features = head.features(data, tokenizer, network)
     assert features.train is not None  # check_data says so
     numbered = features.train.add_column(ROW_NUMBER, list(range(len(features.train))))
-    work = prepare_work(output, settings, plan(teacher, data, recipe, settings) | {"student": student})
+    more = {"student": student, "augmentation": note}
+    work = prepare_work(output, settings, plan(teacher, data, recipe, settings) | more)
     trainer = TernarizeTrainer(
         pupil,
         training_arguments(work, recipe, data.task, len(numbered), settings),
@@ -86,7 +96,7 @@ def ternarize(
     trainer.watch(features, work, teacher_logits)
     measured = train(trainer, settings, work)
     teacher_scores = {name: head.scores(features, name, logits) for name, logits in teacher_logits.items()}
-    metrics = _metrics(trainer, data, teacher_scores, measured, recipe, settings)
+    metrics = _metrics(trainer, data, teacher_scores, measured, recipe, settings) | {"augmentation": note}
     if trainer.is_world_process_zero():
         _write(output, work, tokenizer, recipe, metrics, settings)
     return metrics

@@ -10,27 +10,13 @@ from collections.abc import Mapping
 
 from transformers import PreTrainedModel
 
-from ternarybert.errors import PackedConfigError, RecipeError, UnsupportedModelError
+from ternarybert.errors import PackedConfigError, UnsupportedModelError
 from ternarybert.packed import PackedModel, PackedTensor
 from ternarybert.packed.codec import Coding
 from ternarybert.packed.manifest import Float
-from ternarybert.recipe import Recipe
 from ternarybert.student import QuantizedWeight, quantized_layers
 
 Tensors = Mapping[str, PackedTensor | Float]
-
-
-def recipe_of(content: PackedModel) -> Recipe:
-    """The folder's recipe, which says how activations are quantized and how training goes on."""
-    if not content.recipe:
-        raise PackedConfigError("the folder has no recipe, so nothing says how its activations are quantized")
-    try:
-        recipe = Recipe.from_dict(content.recipe)
-    except RecipeError as error:
-        raise PackedConfigError(f"the folder's recipe cannot be used: {error}") from error
-    if str(recipe.bits) != content.bits:
-        raise PackedConfigError(f"the folder is packed at {content.bits}, but its recipe says {recipe.bits}")
-    return recipe
 
 
 def tensors_by_model_name(model: PreTrainedModel, content: PackedModel) -> dict[str, PackedTensor | Float]:

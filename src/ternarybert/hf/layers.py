@@ -12,11 +12,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, cast
 
+import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
 from ternarybert.packed import PackedTensor
 from ternarybert.packed.codec import Coding
+from ternarybert.packed.tensor import as_float32
 from ternarybert.quantize import Quantized
 from ternarybert.student import QuantizedWeight, TernaryEmbedding, TernaryLinear, quantized_layers
 
@@ -61,12 +64,12 @@ class FromFolder(QuantizedWeight):
         codes, scale = torch.from_numpy(origin.unpack()), torch.from_numpy(origin.scale)[:, None]
         return Quantized(codes.to(device), scale.to(device), None, self.weight.dtype)
 
-    def packed(self) -> PackedTensor:
+    def packed(self, name: str) -> PackedTensor:
         """The weight as it is now, for a folder; groups of rows are written as one scale a row."""
         if self.untouched():
             return cast(PackedTensor, self.origin)
         quantized, coding = super().quantized(), self.coding
-        codes, scale = quantized.codes.cpu().numpy(), quantized.scale.float().cpu().numpy()
+        codes, scale = quantized.codes.cpu().numpy(), float32_array(name, quantized.scale)
         return PackedTensor.pack(codes, scale, bits=coding.bits, levels=coding.levels, packing=coding.packing)
 
     def _dequantized(self, packed: PackedTensor) -> Tensor:
@@ -78,6 +81,12 @@ class FromFolder(QuantizedWeight):
         if codes is not None and scale is not None:
             state_dict[prefix + "weight"] = self.take(codes, scale)
         super()._load_from_state_dict(state_dict, prefix, *rest)
+
+
+def float32_array(name: str, value: Tensor) -> npt.NDArray[np.float32]:
+    """As it goes into a folder: half precision is widened, double precision refused unless nothing is lost."""
+    wide = value if value.dtype is torch.float64 else value.float()
+    return as_float32(name, wide.detach().cpu().numpy())
 
 
 class LinearFromFolder(FromFolder, TernaryLinear):

@@ -33,7 +33,7 @@ def _model_class(folder: str | Path, where: dict[str, Any]) -> Any:
 def _architecture(folder: str | Path, where: dict[str, Any]) -> str:
     """The class that config.json names; a folder's own errors come before those of transformers."""
     if Path(folder).is_dir():
-        config = packed.read(folder).config
+        config = packed.read(Path(folder, where.get("subfolder") or "")).config
     else:
         config = AutoConfig.from_pretrained(folder, **where).to_dict()
         section = config.get("quantization_config") or {}

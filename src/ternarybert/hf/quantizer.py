@@ -23,10 +23,11 @@ from transformers.utils.quantization_config import QuantizationConfigMixin
 
 from ternarybert import packed
 from ternarybert.errors import UnsafeFileError
-from ternarybert.hf.fit import check_fit, coding_of, recipe_of, tensors_by_model_name
-from ternarybert.hf.layers import CODES, SCALE, FromFolder, adopt, layers_from_folder
+from ternarybert.hf.fit import check_fit, coding_of, tensors_by_model_name
+from ternarybert.hf.layers import CODES, SCALE, FromFolder, adopt, float32_array, layers_from_folder
 from ternarybert.packed.file import WEIGHTS
 from ternarybert.packed.manifest import FORMAT_VERSION, QUANT_METHOD, arrays, describe
+from ternarybert.packed.recipe import recipe_of
 from ternarybert.student import make_student, quantized_layers
 
 
@@ -93,7 +94,7 @@ class TernaryBertQuantizer(HfQuantizer):  # type: ignore[misc]
         """The packed tensors of the model as it is now; its config is brought up to date with them."""
         layers = dict(layers_from_folder(model))
         content: dict[str, Any] = {
-            name: layers[name].packed() if name in layers else value.float().cpu().numpy()
+            name: layers[name].packed(name) if name in layers else float32_array(name, value)
             for name, value in model.state_dict().items()
         }
         section = self.quantization_config

@@ -141,11 +141,19 @@ def _dtype_name(array: Array) -> str:
 
 
 def _header(file: BinaryIO) -> dict[str, Entry]:
-    """Read and check the header against the size of the file."""
+    """Read and check the header; errors name the file, of which a plain folder may have several."""
+    try:
+        return _checked_header(file)
+    except ContainerError as error:
+        raise ContainerError(f"{Path(file.name).name}: {error}") from None
+
+
+def _checked_header(file: BinaryIO) -> dict[str, Entry]:
+    """Check the header against the size of the file."""
     size = os.fstat(file.fileno()).st_size
     length = int.from_bytes(file.read(8), "little")
     if size < 8 or length > size - 8:
-        raise ContainerError(f"model.safetensors is truncated: {size} bytes, but its header alone claims {length}")
+        raise ContainerError(f"it is truncated: {size} bytes, but its header alone claims {length}")
     if length > HEADER_LIMIT:
         raise ContainerError(f"the header claims {length} bytes; the limit is {HEADER_LIMIT}")
     text = file.read(length)
@@ -199,4 +207,4 @@ def _check_cover(entries: Mapping[str, Entry], start: int, size: int) -> None:
         position = entry.end
     if position != size:
         state = "truncated" if size < position else "longer than its tensors"
-        raise ContainerError(f"model.safetensors is {state}: {size} bytes, but its header describes {position}")
+        raise ContainerError(f"it is {state}: {size} bytes, but its header describes {position}")

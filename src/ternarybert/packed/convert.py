@@ -18,7 +18,7 @@ from ternarybert.errors import NotTernaryError
 from ternarybert.packed.manifest import Float
 from ternarybert.packed.model import PackedModel
 from ternarybert.packed.names import is_quantized
-from ternarybert.packed.tensor import PackedTensor
+from ternarybert.packed.tensor import PackedTensor, as_float32
 
 State = Mapping[str, npt.NDArray[Any]]
 
@@ -37,7 +37,7 @@ def pack_released(
 
     Its clipping bounds (buffers named `*clip*`) are settings, not weights, and are left out: the recipe must tell how
     activations were quantized. What the configuration of that time does not name, the tensors tell: it is BERT, and
-    its head is for GLUE or for SQuAD.
+    its head is for GLUE or for SQuAD, or without a pooler for tokens.
     """
     tensors: dict[str, PackedTensor | Float] = {}
     for name, array in state.items():
@@ -46,7 +46,7 @@ def pack_released(
         if is_quantized(name, pooler=pooler):
             tensors[name] = pack_ternary(name, array, packing=packing)
         else:
-            tensors[name] = array.astype(np.float32) if array.dtype.kind == "f" else array  # `write` refuses others
+            tensors[name] = as_float32(name, array) if array.dtype.kind == "f" else array  # `write` refuses others
     full_config = {"model_type": "bert", **_head(state), **config}
     return PackedModel(full_config, tensors, f"2-2-{activation_bits}", dict(recipe or {}), dict(metrics or {}))
 
@@ -64,7 +64,7 @@ def pack_ternary(name: str, w: npt.NDArray[Any], *, packing: str = "plain") -> P
     """Pack a float matrix of ternary values, layer-wise if one magnitude suffices, else row-wise."""
     if w.ndim != 2 or 0 in w.shape or not np.isfinite(w).all():
         raise NotTernaryError(f"tensor '{name}' of shape {w.shape} is not a matrix of finite numbers")
-    w = w.astype(np.float32, copy=False)
+    w = as_float32(name, w)
     magnitude = np.abs(w)
     largest = magnitude.max(axis=1)
     smallest = np.min(magnitude, axis=1, where=magnitude > 0, initial=np.inf)
@@ -90,11 +90,12 @@ def _head(state: State) -> dict[str, Any]:
     """Model class and labels, as transformers writes them."""
     if "qa_outputs.weight" in state:
         return {"architectures": ["BertForQuestionAnswering"]}
-    if "classifier.weight" not in state:
+    if "classifier.weight" not in state or state["classifier.weight"].size == 0:  # empty, but of any number of rows
         return {}
-    names = [f"LABEL_{number}" for number in range(len(state["classifier.weight"]))]
+    pooled = any(name.endswith("pooler.dense.weight") for name in state)
+    names = [f"LABEL_{number}" for number in range(np.atleast_1d(state["classifier.weight"]).shape[0])]
     return {
-        "architectures": ["BertForSequenceClassification"],
+        "architectures": ["BertForSequenceClassification" if pooled else "BertForTokenClassification"],
         "id2label": {str(number): name for number, name in enumerate(names)},
         "label2id": {name: number for number, name in enumerate(names)},
     }

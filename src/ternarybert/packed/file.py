@@ -25,7 +25,6 @@ from ternarybert.errors import (
     ContainerError,
     NotPackedError,
     PackedConfigError,
-    PackedError,
     PackedTensorError,
     UnsafeFileError,
 )
@@ -69,11 +68,11 @@ def read(folder: str | Path) -> PackedModel:
 
 
 def is_packed(folder: str | Path) -> bool:
-    """Tell whether this is a packed folder, of whatever format version."""
-    try:
+    """Tell whether this is a packed folder, of whatever format version; what is broken cannot be told, and is named."""
+    with files.reading(folder):
+        if not files.find_file(Path(folder), CONFIG):
+            return False
         section = load_object(Path(folder), CONFIG).get("quantization_config")
-    except (PackedError, OSError):
-        return False
     return isinstance(section, dict) and section.get("quant_method") == QUANT_METHOD
 
 
@@ -90,6 +89,17 @@ def load_object(place: Path, name: str) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise PackedConfigError(f"{name} is not a JSON object")
     return value
+
+
+def json_bytes(name: str, value: object) -> bytes:
+    """Make the bytes of a JSON file of the folder."""
+    try:
+        data = strict_json.dumps(value)
+    except ValueError as error:
+        raise PackedConfigError(f"what goes into {name} is not JSON: {error}") from None
+    if len(data) > JSON_LIMIT:
+        raise PackedConfigError(f"{name} would be {len(data)} bytes long; the limit is {JSON_LIMIT}")
+    return data
 
 
 # --- reading ---------------------------------------------------------------------------------------------------
@@ -175,7 +185,7 @@ def _write(
     with files.replacing(place, check) as staging:
         digest = write_container(staging / WEIGHTS, manifest.arrays(tensors))
         (staging / CONFIG).write_bytes(_config_bytes(model, tensors, digest))
-        (staging / METRICS).write_bytes(_json_bytes(METRICS, model.metrics))
+        (staging / METRICS).write_bytes(json_bytes(METRICS, model.metrics))
         for name, content in extra.items():
             if isinstance(content, Path):
                 shutil.copyfile(content, staging / name)
@@ -202,14 +212,4 @@ def _config_bytes(model: PackedModel, tensors: Mapping[str, PackedTensor | Float
         "recipe": model.recipe,
         "tensors": manifest.describe(tensors),
     }
-    return _json_bytes(CONFIG, {**model.config, "quantization_config": section})
-
-
-def _json_bytes(name: str, value: object) -> bytes:
-    try:
-        data = strict_json.dumps(value)
-    except ValueError as error:
-        raise PackedConfigError(f"what goes into {name} is not JSON: {error}") from None
-    if len(data) > JSON_LIMIT:
-        raise PackedConfigError(f"{name} would be {len(data)} bytes long; the limit is {JSON_LIMIT}")
-    return data
+    return json_bytes(CONFIG, {**model.config, "quantization_config": section})

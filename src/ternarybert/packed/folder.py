@@ -10,7 +10,7 @@ import os
 import secrets
 import shutil
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from ternarybert.errors import FolderExistsError, PackedConfigError, PackedError, TernaryBertError, UnsafeFileError
@@ -62,14 +62,22 @@ def writing(folder: str | Path) -> Iterator[None]:
 def refuse_escapes(folder: Path) -> None:
     """Refuse symbolic links that lead out of the folder, for every file that this or another library will open."""
     here = Path(os.path.realpath(folder))
-    roots = [str(here)]
-    if here.parent.name == "snapshots":
-        # The hub's download cache: snapshots/<commit>/config.json -> ../../blobs/<hash>
-        roots.append(str(here.parent.parent / "blobs"))
+    # The hub's download cache: snapshots/<commit>/[folder/]config.json -> [../]../../blobs/<hash>
+    snapshots = next((parent for parent in here.parents if parent.name == "snapshots"), None)
+    roots = [str(here), *([str(snapshots.parent / "blobs")] if snapshots else [])]
     for entry in folder.iterdir():
         target = os.path.realpath(entry)
         if entry.is_symlink() and not any(os.path.commonpath([root, target]) == root for root in roots):
             raise UnsafeFileError(f"{entry.name} is a symbolic link that leads out of the folder, to {target}")
+
+
+def refuse_same(source: Path, place: Path) -> None:
+    """Refuse to write where one reads, by whichever way the two paths lead there: what is not written anew is lost."""
+    same = False
+    with suppress(OSError):  # of two paths one of which leads nowhere
+        same = place.samefile(source)
+    if same:
+        raise FolderExistsError(f"{place} is the folder that is read; choose another place")
 
 
 def check_place(folder: Path, *, replaceable: bool) -> None:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from math import prod, sqrt
+from math import isfinite, prod, sqrt
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +25,7 @@ from ternarybert.packed.folder import reading
 from ternarybert.packed.manifest import Float, parse_bits
 from ternarybert.packed.model import PackedModel
 from ternarybert.packed.names import Shapes, is_quantized, is_word_embedding
-from ternarybert.packed.plain import weight_files
+from ternarybert.packed.shards import gather
 from ternarybert.packed.tensor import PackedTensor
 
 _FLOAT32 = 4  # bytes
@@ -114,6 +114,8 @@ def estimate(
         if is_quantized(name, pooler=pooler) and width < 32:
             coding = Coding(width, packing=packing if width == 2 else "plain")
             per_row = is_word_embedding(name) or row_wise
+            if len(shape) != 2 or 0 in shape:
+                raise PackedTensorError(f"tensor '{name}' is {shape}; only a matrix that is not empty can be packed")
             size = shape[0] * coding.row_bytes(shape[1]) + (shape[0] if per_row else 1) * _FLOAT32
             granularity = "row" if per_row else "layer"
             stats.append(TensorStats(name, shape, width, size, granularity, coding.levels, coding.packing))
@@ -125,16 +127,16 @@ def estimate(
 def folder_shapes(folder: str | Path) -> dict[str, tuple[int, ...]]:
     """Read names and shapes of a plain Hugging Face folder from its safetensors headers; no weights are loaded."""
     with reading(folder):
-        return {name: shape for path in weight_files(folder) for name, shape in read_shapes(path).items()}
+        return gather(Path(folder), read_shapes)
 
 
 def _measure(name: str, tensor: PackedTensor | Float, reference: npt.NDArray[np.floating[Any]] | None) -> TensorStats:
     if reference is not None and reference.shape != tensor.shape:
         raise PackedTensorError(f"tensor '{name}' is {tensor.shape}, but {reference.shape} in the reference")
     if not isinstance(tensor, PackedTensor):
-        error, cosine = (None, None) if reference is None else _compare(tensor, reference)
+        error, cosine = (None, None) if reference is None else _compare(name, tensor, reference)
         return TensorStats(name, tensor.shape, tensor.itemsize * 8, tensor.nbytes, relative_error=error, cosine=cosine)
-    error, cosine = (None, None) if reference is None else _compare(tensor.dequantize(), reference)
+    error, cosine = (None, None) if reference is None else _compare(name, tensor.dequantize(), reference)
     return TensorStats(
         name,
         tensor.shape,
@@ -152,7 +154,7 @@ def _measure(name: str, tensor: PackedTensor | Float, reference: npt.NDArray[np.
 
 
 def _compare(
-    w_hat: npt.NDArray[np.floating[Any]], w: npt.NDArray[np.floating[Any]]
+    name: str, w_hat: npt.NDArray[np.floating[Any]], w: npt.NDArray[np.floating[Any]]
 ) -> tuple[float | None, float | None]:
     """Relative L2 error and cosine; None where a zero norm leaves them undefined."""
     difference = dot = norm_hat = norm = 0.0
@@ -160,9 +162,12 @@ def _compare(
     for start in range(0, theirs.size, _BLOCK):
         a = ours[start : start + _BLOCK].astype(np.float64)
         b = theirs[start : start + _BLOCK].astype(np.float64)
-        dot += float(a @ b)
-        norm_hat += float(a @ a)
-        norm += float(b @ b)
-        difference += float((a - b) @ (a - b))
+        with np.errstate(over="ignore", invalid="ignore"):
+            dot += float(a @ b)
+            norm_hat += float(a @ a)
+            norm += float(b @ b)
+            difference += float((a - b) @ (a - b))
+    if not isfinite(norm):
+        raise PackedTensorError(f"tensor '{name}' of the reference holds NaN, infinity or values too large to compare")
     relative = sqrt(difference / norm) if norm else None
-    return relative, dot / sqrt(norm_hat * norm) if norm_hat and norm else None
+    return relative, dot / (sqrt(norm_hat) * sqrt(norm)) if norm_hat and norm else None  # the product may underflow

@@ -12,6 +12,7 @@ from ternarybert.errors import PackedConfigError, PackedTensorError
 from ternarybert.packed.container import is_name
 from ternarybert.packed.manifest import FLOATS, Float, check_bits
 from ternarybert.packed.names import check_fit
+from ternarybert.packed.parts import check_complete
 from ternarybert.packed.tensor import PackedTensor
 
 _BLOCK = 1 << 20  # elements looked at together
@@ -39,7 +40,9 @@ class PackedModel:
                 raise PackedTensorError(f"{show(name)} is not a tensor name")
             if not isinstance(tensor, PackedTensor):
                 _check_float(name, tensor)
-        check_fit(self.config, {name: tensor.shape for name, tensor in self.tensors.items()})
+        shapes = {name: tensor.shape for name, tensor in self.tensors.items()}
+        check_fit(self.config, shapes)
+        check_complete(self.config, shapes)
         check_bits(self.bits, self.tensors)
 
 

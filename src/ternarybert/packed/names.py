@@ -50,6 +50,9 @@ SIZES = {
     "hidden": ("hidden_size", "dim"),
     "intermediate": ("intermediate_size", "hidden_dim"),
     "layers": ("num_hidden_layers", "n_layers"),
+    "positions": ("max_position_embeddings",),
+    "segments": ("type_vocab_size",),
+    "labels": ("num_labels",),
 }
 
 
@@ -74,35 +77,40 @@ def is_word_embedding(name: str) -> bool:
 
 
 def check_fit(config: Mapping[str, Any], shapes: Shapes) -> None:
-    """Refuse tensors that are not the model which the configuration describes."""
-    seen: set[tuple[str, int | None]] = set()
+    """Refuse matrices that are not those of the model which the configuration describes."""
+    seen: dict[tuple[str, int | None], str] = {}
     for name, shape in shapes.items():
         if found := find_rule(name):
             rule, layer = found
-            seen.add((rule.symbol, layer))
-            expected = (_size(config, rule.rows), _size(config, rule.columns))
+            if (other := seen.setdefault((rule.symbol, layer), name)) != name:
+                raise PackedConfigError(f"'{other}' and '{name}' are both {_which(rule.symbol, layer)}")
+            expected = (size(config, rule.rows), size(config, rule.columns))
             if shape != expected:
                 raise PackedConfigError(f"tensor '{name}' is {shape}, but config.json makes it {expected}")
-    layers = _size(config, "layers")
+    layers = size(config, "layers")
     if layers > len(shapes):
         raise PackedConfigError(
             f"config.json describes a model of {layers} layers, but there are {len(shapes)} tensors"
         )
     expected_matrices = {("w_e", None), *((symbol, layer) for symbol in _IN_EVERY_LAYER for layer in range(layers))}
-    _compare(expected_matrices, seen - {("w_p", None)}, layers)
+    _compare(expected_matrices, seen.keys() - {("w_p", None)}, layers)
 
 
 def _compare(expected: set[tuple[str, int | None]], seen: set[tuple[str, int | None]], layers: int) -> None:
     if expected != seen:
         which = "lack" if expected - seen else "have"
         symbol, layer = min(expected - seen or seen - expected, key=str)
-        where = "" if layer is None else f" of layer {layer}"
         raise PackedConfigError(
-            f"config.json describes a model of {layers} layers, but the tensors {which} {symbol}{where}"
+            f"config.json describes a model of {layers} layers, but the tensors {which} {_which(symbol, layer)}"
         )
 
 
-def _size(config: Mapping[str, Any], what: str) -> int:
+def _which(symbol: str, layer: int | None) -> str:
+    return symbol if layer is None else f"{symbol} of layer {layer}"
+
+
+def size(config: Mapping[str, Any], what: str) -> int:
+    """A size of the model, by whichever key its family gives it."""
     for key in SIZES[what]:
         if key in config:
             value = config[key]

@@ -13,14 +13,14 @@ from typing import Any
 
 import numpy as np
 
-from ternarybert.errors import FolderExistsError, NotPackedError, RecipeError
+from ternarybert.errors import RecipeError
 from ternarybert.packed import folder as files
-from ternarybert.packed import strict_json
 from ternarybert.packed.container import Array, map_any, write_container
 from ternarybert.packed.convert import pack_released, unpack_to_float
-from ternarybert.packed.file import CONFIG, WEIGHTS, load_object
+from ternarybert.packed.file import CONFIG, WEIGHTS, json_bytes, load_object
 from ternarybert.packed.model import PackedModel
 from ternarybert.packed.names import is_word_embedding
+from ternarybert.packed.shards import gather
 from ternarybert.packed.tensor import PackedTensor
 from ternarybert.recipe import Granularity, Recipe
 
@@ -36,28 +36,12 @@ TOKENIZER_FILES = (
     "vocab.json",
     "vocab.txt",
 )
-_ADVICE = (
-    'convert them once, where you trust them: python -c "import torch, safetensors.torch as s; s.save_file({n: '
-    "t.clone() for n, t in torch.load('pytorch_model.bin', weights_only=True).items()}, 'model.safetensors')\""
-)
-
-
-def weight_files(folder: str | Path) -> list[Path]:
-    """The safetensors files of a plain folder, in one piece or in several."""
-    place = Path(folder)
-    if not place.is_dir():
-        raise NotPackedError("there is no such folder")
-    whole = files.find_file(place, WEIGHTS)
-    found = [whole] if whole else sorted(place.glob("model-*-of-*.safetensors"))
-    if not found:
-        raise NotPackedError(f"there is no {WEIGHTS}, and pickled weights are never read; {_ADVICE}")
-    return found
 
 
 def read_tensors(folder: str | Path) -> dict[str, Array]:
     """All tensors of a plain folder, as views of the mapped files."""
     with files.reading(folder):
-        return {name: array for path in weight_files(folder) for name, array in map_any(path).items()}
+        return gather(Path(folder), map_any)
 
 
 def read_config(folder: str | Path) -> dict[str, Any]:
@@ -98,15 +82,14 @@ def pack_plain(folder: str | Path, recipe: Recipe, *, packing: str = "plain") ->
 def write_plain(folder: str | Path, model: PackedModel, *, tokenizer: str | Path, force: bool = False) -> None:
     """Write the weights in float32, all or nothing, with the tokenizer of another folder; `force` replaces a model."""
     place = Path(folder).absolute()
+    files.refuse_same(Path(tokenizer), Path(folder))
     taken_along = tokenizer_files(tokenizer)
 
     def check() -> None:
         files.check_place(place, replaceable=force and (place / CONFIG).is_file())
 
-    if place.resolve() == Path(tokenizer).resolve():
-        raise FolderExistsError(f"{folder} is the folder that is read; choose another place")
     with files.writing(folder), files.replacing(place, check) as staging:
         write_container(staging / WEIGHTS, unpack_to_float(model))
-        (staging / CONFIG).write_bytes(strict_json.dumps({**model.config, "dtype": np.dtype(np.float32).name}))
+        (staging / CONFIG).write_bytes(json_bytes(CONFIG, {**model.config, "dtype": np.dtype(np.float32).name}))
         for name, path in taken_along.items():
             shutil.copyfile(path, staging / name)

@@ -7,6 +7,7 @@ a view into the mapped file); `unpack` and `dequantize` make new arrays when ask
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -79,6 +80,18 @@ class PackedTensor:
         weights = self.unpack().astype(np.float32)  # three times as fast as letting the multiplication convert
         weights *= self.scale[:, None]
         return weights
+
+
+def as_float32(name: str, values: npt.NDArray[Any]) -> npt.NDArray[np.float32]:
+    """The same values in float32; where double precision holds more, the model would not be the one evaluated."""
+    with np.errstate(over="ignore"):
+        narrow: npt.NDArray[np.float32] = values.astype(np.float32, copy=False)
+    if values.dtype == np.float64 and not np.array_equal(narrow, values, equal_nan=True):
+        raise PackedTensorError(
+            f"tensor '{name}' is float64 and does not fit into float32, which packed models compute with; make the "
+            "model float32 and evaluate that one"
+        )
+    return narrow
 
 
 def _expect(

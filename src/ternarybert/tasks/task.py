@@ -16,6 +16,7 @@ from numpy.typing import ArrayLike
 
 from ternarybert.errors import MissingExtraError
 from ternarybert.tasks import metrics
+from ternarybert.tasks.plain import PlainRows
 
 if TYPE_CHECKING:
     from datasets import Dataset
@@ -37,7 +38,7 @@ class Task:
     epochs: int = 3
     epochs_augmented: int = 1  # augmented data are many times more, one pass is enough
     learning_rate: float = 2e-5
-    augment: bool = False  # whether the paper augments this task
+    augment: bool | None = None  # whether the paper augments this task; None where it says nothing
     augment_variants: int = 20  # variants per example when it is augmented (TinyBERT's N)
 
     @property
@@ -71,7 +72,10 @@ def make_dataset(texts: Sequence[Sequence[str]], labels: Sequence[int] | Sequenc
     columns: dict[str, Sequence[object]] = dict(zip(("text", "text_pair"), texts, strict=False))
     if labels is not None:
         columns["label"] = labels
-    return import_datasets().Dataset.from_dict(columns)
+    try:
+        return import_datasets().Dataset.from_dict(columns)
+    except MissingExtraError:  # enough to score a packed model, which needs nothing else of what is missing
+        return PlainRows(columns)
 
 
 def import_datasets() -> ModuleType:

@@ -2,7 +2,7 @@ import json
 
 import pytest
 
-from ternarybert.augment.resumable import ResumableFile
+from ternarybert._resumable import ResumableFile
 from ternarybert.errors import OutputError
 
 STEPS = ["header\n", "a\nb\n", "é\n", "d\n"]

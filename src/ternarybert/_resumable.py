@@ -33,18 +33,18 @@ class ResumableFile:
     def __init__(self, path: Path, job: str, *, force: bool = False) -> None:
         """Refuse a place where something else would be lost, unless forced."""
         self.path = path
-        self._part, self._note = path.with_name(f"{path.name}.part"), path.with_name(f"{path.name}.part.json")
+        self.part, self._note = path.with_name(f"{path.name}.part"), path.with_name(f"{path.name}.part.json")
         if path.exists() and not force:
             raise OutputError(f"{path} exists; name another file, or overwrite it with --force")
         found = self._find(job)
-        if found is None and self._part.exists() and not force:
-            raise OutputError(f"{self._part} is from another run; remove it, or begin anew with --force")
+        if found is None and self.part.exists() and not force:
+            raise OutputError(f"{self.part} is from another run; remove it, or begin anew with --force")
         self.state = found or State(job)
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             self._file = self._open(fresh=found is None)
         except OSError as error:
-            raise OutputError(f"cannot write {self._part}: {error.strerror or error}") from error
+            raise OutputError(f"cannot write {self.part}: {error.strerror or error}") from error
 
     def append(self, lines: str, done: int, written: int) -> None:
         """Write the lines that belong to the next `done` input rows."""
@@ -59,11 +59,12 @@ class ResumableFile:
         )
         self._save()
 
-    def finish(self) -> None:
-        """Give the file its name."""
+    def finish(self, made: Path | None = None) -> None:
+        """Give the file its name, or give it to another one that was made of it."""
         self._file.close()
-        self._part.replace(self.path)
+        (made or self.part).replace(self.path)
         self._note.unlink(missing_ok=True)
+        self.part.unlink(missing_ok=True)
 
     def __enter__(self) -> ResumableFile:
         return self
@@ -77,7 +78,7 @@ class ResumableFile:
         """The state of an earlier run of this very job, if its part is whole up to there."""
         try:
             state = State(**json.loads(self._note.read_text(encoding="utf-8")))
-            whole = state.size <= self._part.stat().st_size
+            whole = state.size <= self.part.stat().st_size
         except (OSError, ValueError, TypeError):
             return None
         return state if whole and state.job == job else None
@@ -85,9 +86,9 @@ class ResumableFile:
     def _open(self, *, fresh: bool) -> BinaryIO:
         if fresh:
             self._note.unlink(missing_ok=True)  # it speaks of rows that are about to go
-            self._part.write_bytes(b"")
+            self.part.write_bytes(b"")
             self._save()
-        file = self._part.open("r+b")
+        file = self.part.open("r+b")
         file.truncate(self.state.size)
         file.seek(self.state.size)
         return file

@@ -1,0 +1,98 @@
+// The C interface: what crosses the border is checked here, and no exception gets out.
+#include "check.h"
+#include "failure.h"
+#include "run.h"
+
+#include <new>
+#include <string>
+
+namespace {
+
+int report(tb_error *error, int status, const char *message) {
+  if (error) std::snprintf(error->message, sizeof error->message, "%s", message);
+  return status;
+}
+
+template <class Function> int guarded(tb_error *error, Function f) {
+  try {
+    f();
+    return TB_OK;
+  } catch (const tb::Failure &failure) {
+    return report(error, failure.status, failure.message);
+  } catch (const std::bad_alloc &) {
+    return report(error, TB_ERROR_MEMORY, "out of memory");
+  } catch (const std::exception &exception) {
+    return report(error, TB_ERROR_MEMORY, exception.what());
+  }
+}
+
+bool runs_here(const tb::Kernel &kernel) { return (kernel.features & ~tb_cpu_features()) == 0; }
+
+const tb::Kernel &choose(const char *name) {
+  for (const tb::Kernel *const *k = tb::built_kernels(); *k; k++) {
+    if (name && std::strcmp((*k)->name, name) != 0) continue;
+    if (runs_here(**k)) return **k;
+    if (name) tb::fail(TB_ERROR_KERNEL, "this CPU cannot run the kernel %s", name);
+  }
+  std::string all;
+  for (const tb::Kernel *const *k = tb::built_kernels(); *k; k++)
+    all += std::string(all.empty() ? "" : ", ") + (*k)->name;
+  tb::fail(TB_ERROR_KERNEL, "there is no kernel %.40s; this library has %s", name, all.c_str());
+}
+
+void check_output(const tb_model &model, int output) {
+  if (output < TB_OUTPUT_HIDDEN || output > TB_OUTPUT_TOKEN_LOGITS)
+    tb::fail(TB_ERROR_ARGUMENT, "there is no output %d", output);
+  if (output == TB_OUTPUT_DENSE && model.dense.outputs() == 0)
+    tb::fail(TB_ERROR_ARGUMENT, "the model has no dense layer");
+  if ((output == TB_OUTPUT_LOGITS || output == TB_OUTPUT_TOKEN_LOGITS) && model.head.outputs() == 0)
+    tb::fail(TB_ERROR_ARGUMENT, "the model has no head");
+  if (output == TB_OUTPUT_TOKEN_LOGITS && model.head.inputs() != model.hidden)
+    tb::fail(TB_ERROR_ARGUMENT, "the head takes the dense layer's output, not a token's");
+}
+
+} // namespace
+
+extern "C" {
+
+int tb_model_create(const tb_config *config, const char *kernel, int32_t threads, tb_model **model, tb_error *error) {
+  return guarded(error, [&] {
+    if (!model) tb::fail(TB_ERROR_ARGUMENT, "model is null");
+    *model = nullptr;
+    if (threads < 1 || threads > 1024) tb::fail(TB_ERROR_ARGUMENT, "%d threads; 1 to 1024 make sense", threads);
+    const tb::Kernel &chosen = choose(kernel);
+    tb::check_config(config);
+    *model = new tb_model(*config, chosen, threads);
+  });
+}
+
+void tb_model_free(tb_model *model) { delete model; }
+
+const char *tb_model_kernel(const tb_model *model) { return model ? model->kernel.name : ""; }
+
+uint64_t tb_model_memory(const tb_model *model) { return model ? model->bytes : 0; }
+
+const char *const *tb_kernels(void) {
+  struct List {
+    const char *names[8] = {};
+    List() {
+      int n = 0;
+      for (const tb::Kernel *const *k = tb::built_kernels(); *k; k++)
+        if (runs_here(**k)) names[n++] = (*k)->name;
+    }
+  };
+  static const List list;
+  return list.names;
+}
+
+int tb_run(const tb_model *model, const tb_batch *batch, int32_t output, float *result, size_t size, tb_error *error) {
+  return guarded(error, [&] {
+    if (!model) tb::fail(TB_ERROR_ARGUMENT, "model is null");
+    if (!result) tb::fail(TB_ERROR_ARGUMENT, "result is null");
+    check_output(*model, output);
+    tb::check_batch(*model, batch);
+    tb::run(*const_cast<tb_model *>(model), *batch, output, result, size);
+  });
+}
+
+} // extern "C"

@@ -1,0 +1,25 @@
+// A kernel, from the vectors of an instruction set: include this last, after the vector types and dot products.
+//
+// Each kernel is one source file, compiled with its own flags, that includes the same code. Everything in it is in an
+// unnamed namespace: if the linker could merge, say, the AVX-512 and the portable copy of a function, it might keep the
+// one that this CPU cannot run. For the same reason nothing here uses templates of the standard library.
+//
+// What an instruction set provides (simd*.h and the kernel's own file):
+//   F, I              kLanes float32, int32 numbers; + - *, min and max (the second argument if one is NaN), ...
+//   Sum               eight float64 lanes: element i of a row is added to lane i mod 8
+//   Bytes             4 * kLanes bytes: four for each lane
+//   kTileRows         rows of activations that a tile of the product has
+//   kVectors          vectors of outputs that it has; kLanes * kVectors, the columns of a panel, divides kPad
+//   Accumulator       of dot(acc, codes 0..2, activations -128..127); after kAccumulatedGroups groups of 4 steps it is
+//                     widened to I: 16-bit accumulators are then just not full (64 steps * 4 bytes: -32768 .. 32512)
+//   Wide, WideRow     of wide_dot(acc, signed bytes, codes - kWideZero), kWideGroup numbers a lane
+#pragma once
+
+#include "attention.h"
+
+#define TB_DEFINE_KERNEL(symbol, name, features)                                                                       \
+  namespace tb {                                                                                                       \
+  const Kernel symbol = {name,          features, kColumns,     kWideZero, panel_bytes, pack_panel,                    \
+                         panel_scratch, linear,   row_bytes,    quantize,  range,       embed,                         \
+                         layer_norm,    activate, head_scratch, head,      plain_head,  ::dot};                        \
+  }

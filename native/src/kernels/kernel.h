@@ -1,0 +1,96 @@
+// What the encoder asks of an instruction set. One table of functions per kernel; all kernels give the same bits.
+//
+// Rows of floats are padded to a multiple of kPad: kernels read and write whole vectors there.
+#pragma once
+
+#include "../quantizer.h"
+#include "ternarybert.h"
+
+#include <cstddef>
+#include <cstdint>
+
+namespace tb {
+
+constexpr int kPad = 64;
+
+// A weight for quantized inputs. Its outputs are cut into panels of Kernel::columns, its inputs padded to kPad.
+struct PanelWeight {
+  int outputs, inputs;
+  bool ternary;              // panels of 2-bit codes, else of bytes
+  const uint8_t *panels;     // all of the same size, one after the other
+  size_t panel_bytes;        //
+  const float *scale;        // one per output, like the next three; padded with zeros
+  const float *bias;         //
+  const float *sum;          // of the codes
+  const int32_t *correction; // what the layout leaves out of the products: a multiple of the sum of the codes
+};
+
+// Rows of activation codes. The layout of `codes` is the kernel's: bytes of code-128 for ternary weights, `Row`s else.
+struct CodeRows {
+  uint8_t *codes;
+  size_t stride; // bytes
+  float *scale;  // one per row, like the next two
+  float *offset; //
+  int32_t *sum;  // of code-128
+};
+
+// Part of a product: rows x panels. y[row * stride + column] = x_hat w_hat + bias (+ residual, in the place of y).
+struct LinearTask {
+  int row_begin, row_end, panel_begin, panel_end;
+  float *y;
+  size_t stride;
+  const float *residual; // or null; same stride
+  uint8_t *scratch;      // Kernel::panel_scratch(inputs) bytes
+};
+
+// One head of one sequence. q, k and v point at the head's part of the first token's row.
+struct HeadTask {
+  const float *q, *k, *v;
+  size_t stride; // floats between tokens
+  int tokens, queries, width;
+  float scaling;
+  const Quantizer *quantizer;
+  // Ranges that span more than this head, if not null; else Q and K have one a token, P one a query, V one a head.
+  const Grid *q_grid, *k_grid, *v_grid, *p_grid;
+  Range *p_range; // if not null: only find the range of the probabilities
+  float *context; // queries rows
+  size_t context_stride;
+  uint8_t *scratch; // Kernel::head_scratch(tokens, width) bytes
+};
+
+struct Kernel {
+  const char *name;
+  uint32_t features; // what the CPU must have
+  int columns;       // of a panel
+  int wide_zero;     // what is subtracted from codes that multiply weights of more than 2 bits
+
+  // A panel of `rows` (at most `columns`) rows of codes; the memory that it goes to is all zeros.
+  size_t (*panel_bytes)(int inputs, bool ternary);
+  void (*pack_panel)(const int8_t *codes, size_t stride, int rows, int inputs, bool ternary, uint8_t *panel);
+  size_t (*panel_scratch)(int inputs);
+  void (*linear)(const PanelWeight &, const CodeRows &, const LinearTask &);
+
+  // Codes of a row of n numbers; returns the sum of code-128.
+  size_t (*row_bytes)(int n, bool ternary);
+  int32_t (*quantize)(const float *x, int n, const Grid &, bool ternary, uint8_t *codes);
+  Range (*range)(const float *x, int n);
+
+  // Whole rows, in place.
+  void (*embed)(const float *word, const float *type, const float *position, int n, float *out);
+  void (*layer_norm)(float *x, int n, const float *weight, const float *bias, double eps);
+  void (*activate)(float *x, int n, int function);
+
+  size_t (*head_scratch)(int tokens, int width);
+  bool (*head)(const HeadTask &);       // false: numbers that are not finite
+  void (*plain_head)(const HeadTask &); // activations that are not quantized
+
+  // sum over k of x[k] * w[k] in float64, rounded
+  float (*dot)(const float *x, const float *w, int n);
+};
+
+// All kernels that were built, best first; the list ends with null. They may not all run on this CPU.
+const Kernel *const *built_kernels();
+
+extern const Kernel avx512vnni_kernel, avx512bw_kernel, avxvnni_kernel, avx2_kernel, neon_kernel, portable_kernel;
+
+} // namespace tb

@@ -1,0 +1,97 @@
+// y = x_hat w_hat^T + bias (+ residual): the integer products and what makes them numbers again.
+#pragma once
+
+#include "wide.h"
+
+namespace {
+
+using tb::CodeRows;
+using tb::LinearTask;
+using tb::PanelWeight;
+
+// With few rows the codes are taken apart as they are used; with many, once for all into a tile that stays in the
+// cache.
+constexpr int kPackedRows = kTileRows;
+
+// Calls f(row, count) with as many rows as a tile has; count is a constant. The last tiles share what is left.
+template <class Function> TB_INLINE void for_tiles(int begin, int end, Function f) {
+  for (int left = end - begin; left > 0; left = end - begin) {
+    int count = left < kTileRows ? left : kTileRows;
+    if (left > kTileRows && left < 2 * kTileRows) count = (left + 1) / 2;
+    with_constant<kTileRows>(count, [&](auto rows) { f(begin, rows); });
+    begin += count;
+  }
+}
+
+template <int rows>
+TB_INLINE void finish(const PanelWeight &w, const CodeRows &x, const LinearTask &task, int row, int column,
+                      const I (&total)[rows][kVectors]) {
+  for (int r = 0; r < rows; r++) {
+    const F x_scale = set(x.scale[row + r]), x_offset = set(x.offset[row + r]);
+    const I x_sum = set(w.ternary ? x.sum[row + r] : 0);
+    float *y = task.y + (row + r) * task.stride + column;
+    TB_UNROLL for (int j = 0; j < kVectors; j++) {
+      const int n = column + j * kLanes;
+      const I products = (total[r][j] - x_sum) + load(w.correction + n);
+      const F sum = x_scale * to_float(products) + x_offset * load(w.sum + n);
+      F v = load(w.scale + n) * sum + load(w.bias + n);
+      if (task.residual) v = v + load(task.residual + (row + r) * task.stride + n);
+      store(y + j * kLanes, v);
+    }
+  }
+}
+
+template <int rows, bool packed>
+TB_NOINLINE void ternary_rows(const PanelWeight &w, const CodeRows &x, const LinearTask &task, int row, int column,
+                              const uint8_t *b) {
+  I total[rows][kVectors];
+  const int8_t *a = reinterpret_cast<const int8_t *>(x.codes + row * x.stride);
+  tile<rows, packed>(a, x.stride, b, static_cast<int>(padded(w.inputs) / kGroup), total);
+  finish<rows>(w, x, task, row, column, total);
+}
+
+template <int rows>
+TB_NOINLINE void wide_rows(const PanelWeight &w, const CodeRows &x, const LinearTask &task, int row, int column,
+                           const uint8_t *b) {
+  I total[rows][kVectors];
+  const WideRow *a = reinterpret_cast<const WideRow *>(x.codes + row * x.stride);
+  wide_tile<rows>(a, x.stride / sizeof(WideRow), reinterpret_cast<const int8_t *>(b),
+                  static_cast<int>(wide_groups(w.inputs)), total);
+  finish<rows>(w, x, task, row, column, total);
+}
+
+void linear(const PanelWeight &w, const CodeRows &x, const LinearTask &task) {
+  for (int p = task.panel_begin; p < task.panel_end; p++) {
+    const uint8_t *panel = w.panels + p * w.panel_bytes;
+    const int column = p * kColumns;
+    if (!w.ternary) {
+      for_tiles(task.row_begin, task.row_end,
+                [&](int row, auto rows) { wide_rows<decltype(rows)::value>(w, x, task, row, column, panel); });
+    } else if (task.row_end - task.row_begin <= kPackedRows) {
+      for_tiles(task.row_begin, task.row_end,
+                [&](int row, auto rows) { ternary_rows<decltype(rows)::value, true>(w, x, task, row, column, panel); });
+    } else {
+      unpack_ternary(panel, w.inputs, task.scratch);
+      for_tiles(task.row_begin, task.row_end, [&](int row, auto rows) {
+        ternary_rows<decltype(rows)::value, false>(w, x, task, row, column, task.scratch);
+      });
+    }
+  }
+}
+
+size_t panel_bytes(int inputs, bool ternary) {
+  return ternary ? padded(inputs) * kColumns / 4 : wide_panel_bytes(inputs);
+}
+
+void pack_panel(const int8_t *codes, size_t stride, int rows, int inputs, bool ternary, uint8_t *panel) {
+  if (ternary)
+    pack_ternary(codes, stride, rows, inputs, panel);
+  else
+    pack_wide(codes, stride, rows, inputs, reinterpret_cast<int8_t *>(panel));
+}
+
+size_t panel_scratch(int inputs) { return padded(inputs) * kColumns; }
+
+size_t row_bytes(int n, bool ternary) { return padded(n) * (ternary ? 1 : sizeof(WideRow)); }
+
+} // namespace

@@ -1,0 +1,144 @@
+// What happens between the integers, one row at a time: numerics.py in vectors, operation by operation.
+#pragma once
+
+#include "functions.h"
+#include "kernel.h"
+
+namespace {
+
+using tb::Grid;
+using tb::Range;
+
+// Beyond the end of a row the lanes are `fill`.
+TB_INLINE F load(const float *x, int i, int n, F fill) {
+  const F v = load(x + i);
+  return i + kLanes <= n ? v : keep(v, n - i, fill);
+}
+
+Range range(const float *x, int n) {
+  const F first = set(x[0]);
+  F low = first, high = first, finite = set(0.0f);
+  for (int i = 0; i < n; i += kLanes) {
+    const F v = load(x, i, n, first);
+    low = min(low, v);
+    high = max(high, v);
+    finite = finite + (v - v); // NaN from the first number on that is NaN or infinite
+  }
+  return {any_nan(finite) ? __builtin_nanf("") : reduce_min(low), reduce_max(high)};
+}
+
+struct Codes {
+  F shift, inverse, smallest, largest, zero;
+
+  // `stored_zero` is what the layout subtracts from a code.
+  explicit Codes(const Grid &g, float stored_zero)
+      : shift(set(g.shift)), inverse(set(g.inverse)), smallest(set(g.smallest)), largest(set(g.largest)),
+        zero(set(g.zero - stored_zero)) {}
+
+  TB_MEMBER I operator()(F x) const {
+    const F code = max(min(round((x - shift) * inverse), largest), smallest);
+    return to_int(code + zero);
+  }
+};
+
+// Four vectors of codes of factor * x[i ..], 0 beyond the end.
+struct FourCodes {
+  I c[4];
+
+  TB_MEMBER FourCodes(const float *x, int i, int n, F factor, const Codes &codes) {
+    TB_UNROLL for (int q = 0; q < 4; q++) c[q] = codes(load(x + i + q * kLanes) * factor);
+    if (i + 4 * kLanes > n)
+      for (int q = 0; q < 4; q++)
+        c[q] = keep(c[q], n - i - q * kLanes);
+  }
+  TB_MEMBER I sum() const { return (c[0] + c[1]) + (c[2] + c[3]); }
+};
+
+// Codes minus 128, as bytes; returns their sum.
+int32_t quantize_bytes(const float *x, int n, const Grid &grid, int8_t *out) {
+  const Codes codes(grid, 128.0f);
+  I sum = set(0);
+  for (int i = 0; i < n; i += 4 * kLanes) {
+    const FourCodes four(x, i, n, set(1.0f), codes);
+    sum = sum + four.sum();
+    store_bytes4(out + i, four.c[0], four.c[1], four.c[2], four.c[3]);
+  }
+  return reduce_add(sum);
+}
+
+// Codes of factor * x as the rows of a wide product; returns the sum of the codes minus 128.
+int32_t quantize_wide(const float *x, int n, float factor, const Grid &grid, WideRow *out) {
+  const Codes codes(grid, kWideZero);
+  I sum = set(0);
+  for (int i = 0; i < n; i += 4 * kLanes) {
+    const FourCodes four(x, i, n, set(factor), codes);
+    sum = sum + four.sum();
+    store_wide4(out + i, four.c[0], four.c[1], four.c[2], four.c[3]);
+  }
+  return reduce_add(sum) - n * (128 - kWideZero);
+}
+
+int32_t quantize(const float *x, int n, const Grid &grid, bool ternary, uint8_t *codes) {
+  return ternary ? quantize_bytes(x, n, grid, reinterpret_cast<int8_t *>(codes))
+                 : quantize_wide(x, n, 1.0f, grid, reinterpret_cast<WideRow *>(codes));
+}
+
+void embed(const float *word, const float *type, const float *position, int n, float *out) {
+  for (int i = 0; i < n; i += kLanes) {
+    F v = load(word + i);
+    if (type) v = v + load(type + i);
+    store(out + i, v + load(position + i));
+  }
+}
+
+void layer_norm(float *x, int n, const float *weight, const float *bias, double eps) {
+  const F zero = set(0.0f);
+  Sum sum = zero_sum();
+  for (int i = 0; i < n; i += kLanes)
+    add(sum, load(x, i, n, zero));
+  const F mean = set(static_cast<float>(total(sum) / n));
+
+  Sum squares = zero_sum();
+  for (int i = 0; i < n; i += kLanes) {
+    const F d = load(x + i) - mean;
+    store(x + i, d);
+    const F kept = i + kLanes <= n ? d : keep(d, n - i, zero);
+    add_product(squares, kept, kept);
+  }
+  const F inverse = set(static_cast<float>(1.0 / __builtin_sqrt(total(squares) / n + eps)));
+  for (int i = 0; i < n; i += kLanes)
+    store(x + i, (load(x + i) * inverse) * load(weight + i) + load(bias + i));
+}
+
+template <class Function> TB_INLINE void for_each(float *x, int n, Function f) {
+  for (int i = 0; i < n; i += kLanes)
+    store(x + i, f(load(x + i)));
+}
+
+void activate(float *x, int n, int function) {
+  switch (function) {
+  case TB_GELU:
+    return for_each(x, n, [](F v) { return gelu(v, kGelu); });
+  case TB_GELU_TANH:
+    return for_each(x, n, [](F v) { return gelu(v, kGeluTanh); });
+  case TB_RELU:
+    return for_each(x, n, [](F v) { return max(v, set(0.0f)); });
+  case TB_TANH:
+    for (int i = 0; i < n; i++)
+      // Through double: the last bit of tanhf is another one in every C library, this one is not.
+      x[i] = static_cast<float>(__builtin_tanh(static_cast<double>(x[i])));
+    return;
+  default:
+    return;
+  }
+}
+
+float dot(const float *x, const float *w, int n) {
+  const F zero = set(0.0f);
+  Sum sum = zero_sum();
+  for (int i = 0; i < n; i += kLanes)
+    add_product(sum, load(x, i, n, zero), load(w, i, n, zero));
+  return static_cast<float>(total(sum));
+}
+
+} // namespace

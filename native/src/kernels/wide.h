@@ -1,0 +1,45 @@
+// Products of unsigned 8-bit codes with signed bytes: weights of 3 to 8 bits, and attention.
+//
+// Panels as in ternary.h, one byte a number: a vector has kWideGroup successive inputs for each of kLanes outputs.
+// The rows hold codes minus kWideZero, in whatever type the instruction set multiplies. wide_tile() gives
+// sum (a - kWideZero) b; what is missing, kWideZero * sum b, is added by the caller, who knows the sums.
+#pragma once
+
+#include "ternary.h"
+
+namespace {
+
+constexpr int kWideBytes = kLanes * kWideGroup;
+
+constexpr size_t wide_groups(int inputs) { return (static_cast<size_t>(inputs) + kWideGroup - 1) / kWideGroup; }
+constexpr size_t wide_panel_bytes(int inputs) { return padded(inputs) * kColumns; }
+
+// Where output n (of the panel) has its inputs k .. k + kWideGroup - 1.
+TB_INLINE int8_t *wide_place(int8_t *panel, int n, int k) {
+  return panel + (static_cast<size_t>(k) / kWideGroup * kColumns + static_cast<size_t>(n)) * kWideGroup;
+}
+
+void pack_wide(const int8_t *codes, size_t stride, int rows, int inputs, int8_t *panel) {
+  for (int n = 0; n < rows; n++)
+    for (int k = 0; k < inputs; k++)
+      wide_place(panel, n, k)[k % kWideGroup] = codes[n * stride + k];
+}
+
+template <int rows>
+TB_INLINE void wide_tile(const WideRow *a, size_t stride, const int8_t *b, int groups, I (&total)[rows][kVectors]) {
+  I acc[rows][kVectors];
+  TB_UNROLL for (int r = 0; r < rows; r++) TB_UNROLL for (int j = 0; j < kVectors; j++) acc[r][j] = set(0);
+  for (int g = 0; g < groups; g++) {
+    Wide w[kVectors];
+    TB_UNROLL for (int j = 0; j < kVectors; j++) w[j] = load_wide(b + j * kWideBytes);
+    TB_UNROLL for (int r = 0; r < rows; r++) {
+      const Wide x = broadcast_wide(a + r * stride);
+      TB_UNROLL for (int j = 0; j < kVectors; j++) wide_dot(acc[r][j], w[j], x);
+    }
+    a += kWideGroup;
+    b += kVectors * kWideBytes;
+  }
+  TB_UNROLL for (int r = 0; r < rows; r++) TB_UNROLL for (int j = 0; j < kVectors; j++) total[r][j] = acc[r][j];
+}
+
+} // namespace

@@ -1,0 +1,145 @@
+#include "pool.h"
+
+#include <chrono>
+#include <system_error>
+
+#if defined(_WIN32)
+#include <process.h>
+#else
+#include <unistd.h>
+#endif
+
+#if defined(__x86_64__) || defined(_M_X64)
+#include <immintrin.h>
+#endif
+
+namespace tb {
+namespace {
+
+long process_id() {
+#if defined(_WIN32)
+  return _getpid();
+#else
+  return getpid();
+#endif
+}
+
+void relax() {
+#if defined(__x86_64__) || defined(_M_X64)
+  _mm_pause();
+#elif defined(__aarch64__)
+  __asm__ volatile("yield");
+#endif
+}
+
+// Longer than the serial parts between two rounds, shorter than anyone would notice on an idle machine.
+constexpr auto kSpin = std::chrono::microseconds(100);
+
+template <class Condition> bool spin_until(Condition done) {
+  const auto end = std::chrono::steady_clock::now() + kSpin;
+  do {
+    for (int i = 0; i < 64; i++) {
+      if (done()) return true;
+      relax();
+    }
+  } while (std::chrono::steady_clock::now() < end);
+  return false;
+}
+
+constexpr int kFieldBits = 24, kMostTasks = (1 << kFieldBits) - 1;
+
+struct Ticket {
+  uint64_t value;
+  int next() const { return static_cast<int>(value & kMostTasks); }
+  int tasks() const { return static_cast<int>(value >> kFieldBits & kMostTasks); }
+  bool open() const { return next() < tasks(); }
+  Ticket of_next_round(int tasks) const {
+    const uint64_t round = (value >> 2 * kFieldBits) + 1;
+    return {round << 2 * kFieldBits | static_cast<uint64_t>(tasks) << kFieldBits};
+  }
+};
+
+} // namespace
+
+int Team::size() const { return pool_ ? pool_->size() : 1; }
+
+void Team::run_in_pool(int tasks, Call call, const void *function) const { pool_->run(tasks, call, function); }
+
+Pool::Pool(int threads) : process_(process_id()) {
+  threads_.reserve(static_cast<size_t>(threads - 1));
+  try {
+    for (int worker = 1; worker < threads; worker++)
+      threads_.emplace_back([this, worker] { work(worker); });
+  } catch (const std::system_error &) { // the system gives no more threads: the pool has those that it got
+  }
+}
+
+Pool::~Pool() {
+  if (process_ != process_id()) { // a forked child: these threads are not here
+    for (std::thread &thread : threads_)
+      thread.detach();
+    return;
+  }
+  {
+    const std::lock_guard<std::mutex> lock(sleep_);
+    stop_ = true;
+  }
+  wake_.notify_all();
+  for (std::thread &thread : threads_)
+    thread.join();
+}
+
+bool Pool::acquire() { return !threads_.empty() && process_ == process_id() && busy_.try_lock(); }
+
+void Pool::release() { busy_.unlock(); }
+
+bool Pool::open() const { return Ticket{ticket_.load()}.open(); }
+
+void Pool::run(int tasks, Team::Call call, const void *function) {
+  if (tasks > kMostTasks) { // far more than anyone has; right all the same
+    for (int task = 0; task < tasks; task++)
+      call(function, task, 0);
+    return;
+  }
+  call_ = call;
+  function_ = function;
+  done_.store(0, std::memory_order_relaxed);
+  ticket_.store(Ticket{ticket_.load()}.of_next_round(tasks).value); // publishes the above
+  if (sleeping_.load() > 0) {
+    {
+      const std::lock_guard<std::mutex> lock(sleep_);
+    } // whoever was about to sleep now does, or has seen the ticket
+    wake_.notify_all();
+  }
+  while (take_task(0)) {
+  }
+  while (!spin_until([&] { return done_.load(std::memory_order_acquire) == tasks; }))
+    std::this_thread::yield();
+}
+
+bool Pool::take_task(int worker) {
+  uint64_t ticket = ticket_.load();
+  do {
+    if (!Ticket{ticket}.open()) return false;
+  } while (!ticket_.compare_exchange_weak(ticket, ticket + 1));
+  call_(function_, Ticket{ticket}.next(), worker);
+  done_.fetch_add(1, std::memory_order_release);
+  return true;
+}
+
+void Pool::work(int worker) {
+  const auto called = [this] { return open() || stop_; };
+  for (;;) {
+    if (!spin_until(called)) {
+      std::unique_lock<std::mutex> lock(sleep_);
+      sleeping_.fetch_add(1);
+      wake_.wait(lock, called);
+      sleeping_.fetch_sub(1);
+    }
+    if (stop_) return;
+    while (take_task(worker)) {
+    }
+  }
+}
+
+} // namespace tb

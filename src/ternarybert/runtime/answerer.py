@@ -1,0 +1,58 @@
+"""Question answering: windows over the context, and the best span of all of them (tasks/squad_*.py)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from ternarybert.errors import InputError
+from ternarybert.runtime.model import Model, chunks
+from ternarybert.runtime.network import Output
+from ternarybert.runtime.results import Answer
+from ternarybert.runtime.text import Text
+from ternarybert.tasks.squad import SQUAD, SquadTask
+from ternarybert.tasks.squad_features import Windower
+from ternarybert.tasks.squad_questions import Question
+
+
+class Answerer(Model):
+    """Answers questions with a piece of a context, however long that is."""
+
+    output = Output.TOKEN_LOGITS
+
+    def __init__(self, *args: Any, task: str | None = None, **more: Any) -> None:
+        super().__init__(*args, **more)
+        # What the model was trained on: after SQuAD 2.0 it may say that there is no answer.
+        self.task: SquadTask = SQUAD.get(task or "", SQUAD["squad"])
+        self._windower: Windower | None = None
+
+    def stream(self, texts: Iterator[Text] | Sequence[Text]) -> Iterator[Answer]:
+        """Answer pairs of a question and a context."""
+        for chunk in chunks(iter(texts)):
+            yield from self._answer_all(chunk)
+
+    def _answer_all(self, chunk: Sequence[Text]) -> list[Answer]:
+        answers = [Answer(None, 0.0, None, None)] * len(chunk)  # of a context in which there is nothing
+        questions = []
+        for place, pair in enumerate(chunk):
+            if isinstance(pair, str):
+                raise InputError(f"a question needs a context to look in: (question, context), not {pair!r:.40}")
+            if pair[1].strip():
+                questions.append(Question(*pair, id=str(place)))
+        windows = self._windows().windows(questions)
+        # Windows have types of their own, whatever the folder's tokenizer would give in transformers.
+        types = self.text.model_has_types
+        inputs = [(window.input_ids, window.token_type_ids if types else None) for window in windows]
+        rows = self._compute(inputs, Output.TOKEN_LOGITS)
+        found = self.task.predict(windows, [part[:, 0] for part in rows], [part[:, 1] for part in rows])
+        for prediction in found:
+            answers[int(prediction.id)] = Answer.of(prediction)
+        return answers
+
+    def _windows(self) -> Windower:
+        if self._windower is None:  # made when first needed: it copies the tokenizer
+            task, longest = self.task, min(self.task.max_length, self.max_length)
+            self._windower = Windower(
+                self.text.tokenizer, max_length=longest, stride=task.stride, max_question=task.max_question
+            )
+        return self._windower

@@ -1,0 +1,188 @@
+"""A model as the engines take it: arrays, sizes and a few choices, whatever its family.
+
+`build.py` makes one from a packed folder; `oracle.py` and `engine.py` run it. The fields are those of `tb_config` in
+ternarybert.h, which says the same to C.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import Any, Protocol, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ternarybert.errors import InputError, UnsupportedModelError
+from ternarybert.packed import PackedTensor
+
+Floats: TypeAlias = NDArray[np.float32]
+Ints: TypeAlias = NDArray[np.int32]
+Matrix: TypeAlias = PackedTensor | Floats
+
+
+class Function(IntEnum):
+    """Between two linear layers; `enum tb_function`."""
+
+    IDENTITY = 0
+    GELU = 1
+    GELU_TANH = 2
+    RELU = 3
+    TANH = 4
+
+
+class Range(IntEnum):
+    """What shares a range of activations; `enum tb_range`."""
+
+    TOKEN = 0
+    SEQUENCE = 1
+
+
+class Output(IntEnum):
+    """What a run gives; `enum tb_output`."""
+
+    HIDDEN = 0  # a row a token
+    FIRST = 1  # a row a sequence, as are the next three
+    MEAN = 2
+    DENSE = 3
+    LOGITS = 4
+    TOKEN_LOGITS = 5  # a row a token
+
+
+@dataclass(frozen=True, eq=False)
+class Linear:
+    """x W^T + b."""
+
+    weight: Matrix
+    bias: Floats | None
+
+
+@dataclass(frozen=True, eq=False)
+class Norm:
+    """LayerNorm."""
+
+    weight: Floats
+    bias: Floats
+
+
+@dataclass(frozen=True, eq=False)
+class Layer:
+    """One Transformer layer."""
+
+    query: Linear
+    key: Linear
+    value: Linear
+    attention_output: Linear
+    attention_norm: Norm
+    up: Linear
+    down: Linear
+    output_norm: Norm
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """All numbers that callers need once the arrays are gone."""
+
+    vocabulary: int
+    hidden: int
+    heads: int
+    intermediate: int
+    layers: int
+    positions: int
+    first_position: int
+    types: int  # 0: the model has no token types
+    dense: int  # rows; 0: there is none
+    head: int
+
+    @property
+    def max_tokens(self) -> int:
+        """The longest sequence."""
+        return self.positions - self.first_position
+
+    def shape(self, batch: Batch, output: Output) -> tuple[int, int]:
+        """Rows and columns of a result, or an error if the model has no such output."""
+        if output == Output.DENSE and not self.dense:
+            raise UnsupportedModelError("the model has no pooler; ask for the mean or the first token")
+        if output in (Output.LOGITS, Output.TOKEN_LOGITS) and not self.head:
+            raise UnsupportedModelError("the model has no task head, so it has no logits")
+        rows = len(batch.ids) if output in (Output.HIDDEN, Output.TOKEN_LOGITS) else len(batch.lengths)
+        columns = {Output.DENSE: self.dense, Output.LOGITS: self.head, Output.TOKEN_LOGITS: self.head}
+        return rows, columns.get(output, self.hidden)
+
+
+@dataclass(frozen=True, eq=False)
+class Network:
+    """Everything that makes a model."""
+
+    sizes: Sizes
+    function: Function  # between up and down
+    norm_eps: float
+    activation_bits: int  # 32: activations are not quantized
+    range: Range
+    symmetric: bool
+    clip: float | None
+    word: Matrix
+    position: Floats
+    type: Floats | None
+    embedding_norm: Norm
+    layers: tuple[Layer, ...]
+    dense: Linear | None  # BERT's pooler, or the first half of another family's head; reads the first token
+    dense_function: Function
+    dense_quantized: bool  # whether its input is
+    head: Linear | None
+
+
+@dataclass(frozen=True, eq=False)
+class Batch:
+    """Sequences of token ids, back to back, without padding."""
+
+    lengths: Ints
+    ids: Ints
+    types: Ints | None  # None: type 0
+
+    @classmethod
+    def of(cls, sequences: list[Any], types: list[Any] | None = None) -> Batch:
+        """Lay sequences of ids one behind the other."""
+        if not sequences:
+            raise InputError("a batch without a sequence")
+        lengths = np.array([len(sequence) for sequence in sequences], np.int32)
+        return cls(lengths, _flat(sequences), None if types is None else _flat(types))
+
+    def check(self) -> None:
+        """Refuse arrays that do not fit together; an engine would read beyond their ends."""
+        if len(self.lengths) < 1 or int(self.lengths.min()) < 1:
+            raise InputError("every sequence must have at least one token")
+        total = int(self.lengths.sum(dtype=np.int64))
+        for array in (self.ids, self.types):
+            if array is not None and len(array) != total:
+                raise InputError(f"the lengths add up to {total} tokens, but there are {len(array)}")
+
+    def starts(self) -> list[int]:
+        """Where each sequence begins; one more at the end, where the last one ends."""
+        return [0, *np.cumsum(self.lengths, dtype=np.int64).tolist()]
+
+
+class Runner(Protocol):
+    """What runs a network: the native engine or the oracle."""
+
+    sizes: Sizes
+
+    @property
+    def kernel(self) -> str:
+        """The name of what computes."""
+
+    def run(self, batch: Batch, output: Output) -> Floats:
+        """Run the model; rows as `Output` says."""
+
+    def close(self) -> None:
+        """Give the memory back; a closed runner runs no more."""
+
+
+def _flat(sequences: list[Any]) -> Ints:
+    whole = np.concatenate([np.asarray(sequence) for sequence in sequences if len(sequence)] or [np.empty(0, np.int32)])
+    limits = np.iinfo(np.int32)
+    if whole.ndim != 1 or (whole.size and whole.dtype.kind not in "iu"):
+        raise InputError(f"token ids must be integers, not {whole.dtype} of shape {whole.shape}")
+    if whole.size and not limits.min <= int(whole.min()) <= int(whole.max()) <= limits.max:
+        raise InputError("a token id does not fit 32 bits")
+    return np.ascontiguousarray(whole, np.int32)

@@ -1,0 +1,146 @@
+"""What models answer: small frozen values."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+if TYPE_CHECKING:
+    from ternarybert.tasks.squad_answers import Prediction
+
+
+@dataclass(frozen=True, slots=True)
+class Label:
+    """The class of a text."""
+
+    label: str
+    score: float  # its probability
+    scores: dict[str, float]  # of every label
+
+    def as_dict(self) -> dict[str, Any]:
+        """For JSON."""
+        return {"label": self.label, "score": self.score, "scores": self.scores}
+
+
+@dataclass(frozen=True, slots=True)
+class Labels:
+    """The classes of a text where several may apply, or none."""
+
+    labels: tuple[str, ...]  # those with a probability of one half or more
+    scores: dict[str, float]
+
+    def as_dict(self) -> dict[str, Any]:
+        """For JSON."""
+        return {"labels": list(self.labels), "scores": self.scores}
+
+
+@dataclass(frozen=True, slots=True)
+class Number:
+    """What a regression says."""
+
+    value: float
+    values: tuple[float, ...]  # all outputs; nearly always this one
+
+    def as_dict(self) -> dict[str, Any]:
+        """For JSON."""
+        return {"value": self.value} if len(self.values) == 1 else {"value": self.value, "values": list(self.values)}
+
+
+@dataclass(frozen=True, slots=True)
+class Word:
+    """A piece of a text and its label."""
+
+    text: str
+    label: str
+    score: float
+    start: int  # characters of the text, up to but without `end`
+    end: int
+
+    def as_dict(self) -> dict[str, Any]:
+        """For JSON."""
+        return {name: getattr(self, name) for name in ("text", "label", "score", "start", "end")}
+
+
+@dataclass(frozen=True, slots=True)
+class Tags:
+    """The labels of a text's words."""
+
+    text: str
+    words: tuple[Word, ...]
+
+    @property
+    def entities(self) -> tuple[Word, ...]:
+        """Words that belong together, by the B- and I- of their labels; O, for outside, is left out."""
+        groups: list[list[Word]] = []
+        for word in self.words:
+            prefix, kind = _parts(word.label)
+            if kind == "O":
+                groups.append([])
+            elif groups and groups[-1] and prefix != "B" and _parts(groups[-1][-1].label)[1] == kind:
+                groups[-1].append(word)
+            else:
+                groups.append([word])
+        return tuple(_join(self.text, group) for group in groups if group)
+
+    def as_dict(self) -> dict[str, Any]:
+        """For JSON."""
+        return {
+            "entities": [entity.as_dict() for entity in self.entities],
+            "words": [word.as_dict() for word in self.words],
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """The answer to a question; without a text the context does not answer it."""
+
+    text: str | None
+    score: float
+    start: int | None  # characters of the context, up to but without `end`
+    end: int | None
+
+    @classmethod
+    def of(cls, prediction: Prediction) -> Answer:
+        """What a prediction comes down to."""
+        span = prediction.answer
+        if span is None:
+            return cls(None, prediction.score, None, None)
+        return cls(span.text, span.score, span.start, span.end)
+
+    def as_dict(self) -> dict[str, Any]:
+        """For JSON."""
+        return {"answer": self.text, "score": self.score, "start": self.start, "end": self.end}
+
+
+def softmax(logits: NDArray[np.float32]) -> NDArray[np.float64]:
+    """Probabilities over the last axis."""
+    shifted = logits.astype(np.float64) - logits.max(-1, keepdims=True)
+    powers = np.exp(shifted)
+    return np.asarray(powers / powers.sum(-1, keepdims=True))
+
+
+def sigmoid(logits: NDArray[np.float32]) -> NDArray[np.float64]:
+    """Each label's own probability."""
+    return np.asarray(1 / (1 + np.exp(-logits.astype(np.float64))))
+
+
+def named(names: Sequence[str], values: Iterable[float]) -> dict[str, float]:
+    """Scores by label."""
+    return dict(zip(names, values, strict=True))
+
+
+def _parts(label: str) -> tuple[str, str]:
+    """B-PER as B and PER; a label without a prefix stands for itself."""
+    if label[:2] in ("B-", "I-"):
+        return label[0], label[2:]
+    return "", label
+
+
+def _join(text: str, group: list[Word]) -> Word:
+    start, end = group[0].start, group[-1].end
+    score = sum(word.score for word in group) / len(group)
+    return Word(text[start:end], _parts(group[0].label)[1], score, start, end)

@@ -1,0 +1,91 @@
+"""`ternarize --augment` as a user types it, on tiny models."""
+
+import io
+import json
+from contextlib import ExitStack
+
+import pytest
+from rich.console import Console
+
+from ternarybert.cli.augmentation import _Bar
+from tests.cli.conftest import COLUMNS, MOODS, save_classifier, sentences, start
+from tests.tasks.conftest import write_glue
+
+QUICK = ["--max-steps", "4", "--evaluations", "2", "--batch-size", "8"]
+
+
+@pytest.fixture
+def command(teacher, table, tmp_path):
+    data = ["--train", table, *COLUMNS, "--augment", "--augment-cache", tmp_path / "cache"]
+    return ["ternarize", teacher, *data, "-o", tmp_path / "out"]
+
+
+def test_own_table_with_the_teachers_words(run, command, tmp_path):
+    made = run(*command, "--evaluations", "1", "--batch-size", "64", "--json")
+    assert made.code == 0, made.err
+    assert f"augmenting with up to 20 variants a row; kept in {tmp_path / 'cache'}" in made.err
+    assert "words come from the teacher's own embeddings" in made.err
+    metrics = json.loads(made.out)
+    assert metrics["train_rows"] > 300
+    assert metrics["steps"] == -(-metrics["train_rows"] // 64)  # one epoch
+    assert metrics["augmentation"]["rows_before"] == 58
+    assert [path.suffix for path in (tmp_path / "cache").iterdir()] == [".arrow"]
+
+
+def test_with_glove_and_a_number_of_variants(run, command, tmp_path):
+    glove = tmp_path / "glove.txt"
+    glove.write_text("".join(f"{word} {i} 1\n" for i, word in enumerate(sum(MOODS.values(), ["film", "plot"]))))
+    made = run(*command, *QUICK, "--glove", glove, "--variants", "2", "--json")
+    assert "up to 2 variants a row" in made.err
+    assert "teacher's own" not in made.err
+    assert "no masked-language model was named" in made.err
+    assert json.loads(made.out)["augmentation"]["source"] == "the 15 nearest words of GloVe (glove.txt)"
+
+
+def test_a_glue_task_has_its_own_number_and_three_are_not_augmented(run, fails, tmp_path):
+    lines = [f"gj04\t{int(mood == 'joy')}\t\t{text}" for text, mood in sentences(24)]
+    for part in ("train", "dev"):
+        write_glue(tmp_path, "CoLA", part, lines)
+    teacher = save_classifier(tmp_path / "teacher", ["unacceptable", "acceptable"])
+    command = ["ternarize", teacher, "--augment", "--augment-cache", tmp_path / "cache", "-o", tmp_path / "out"]
+    made = run(*command, "--task", "cola", "--data", tmp_path, *QUICK)
+    assert made.code == 0, made.err
+    assert "up to 30 variants a row" in made.err
+    write_glue(tmp_path, "STS-B", "train", ["0\tg\tf\t2012\t1\tn\tn\ta film.\ta plot\t4.750"])
+    assert "the paper does not augment stsb" in fails(*command, "--task", "stsb", "--data", tmp_path, "--force")
+
+
+@pytest.mark.parametrize("option", ["--glove", "--masked-model", "--variants", "--masks", "--augment-cache"])
+def test_how_to_augment_without_augmenting_is_a_mistake(fails, command, option):
+    command.remove("--augment")
+    wrong = [part for part in command if "cache" not in str(part)]
+    said = fails(*wrong, option, "3")
+    assert f"{option} says how to augment; add --augment" in said
+
+
+def test_a_source_that_is_not_there(fails, command, tmp_path):
+    assert "cannot load ./missing" in fails(*command, "--masked-model", "./missing")
+    assert "cannot read" in fails(*command, "--glove", tmp_path / "missing.txt")
+    assert not (tmp_path / "out.work").exists()
+
+
+def test_two_processes_augment_once(command, tmp_path):
+    launcher = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "-m", "ternarybert"]
+    process = start(*launcher, *command, "--max-steps", "2", "--evaluations", "1", "--batch-size", "4", "--json")
+    out, err = process.communicate()
+    assert process.returncode == 0, err
+    assert json.loads(out)["steps"] == 2
+    assert err.count("augmenting with") == 1
+    assert [path.suffix for path in (tmp_path / "cache").iterdir()] == [".arrow"]
+
+
+def test_the_bar_is_gone_before_training_begins():
+    screen = io.StringIO()
+    console = Console(file=screen, force_terminal=True, width=80)
+    with ExitStack() as stack:
+        bar = _Bar(console, stack)
+        assert screen.getvalue() == ""  # rows that are kept already need none
+        for done in (0, 2.5, 5):
+            bar(done, 5)
+        assert screen.getvalue().endswith("\x1b[2K")
+    assert "rows" in screen.getvalue()

@@ -1,0 +1,84 @@
+"""`evaluate --engine native`: the scores of torch, without it."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+from tests.runtime.folders import save_student
+
+from .conftest import MOODS, sentences, write_csv
+from .shell import command
+
+LABELS = {"id2label": dict(enumerate(MOODS)), "label2id": {name: i for i, name in enumerate(MOODS)}}
+
+
+@pytest.fixture(scope="session")
+def student(tmp_path_factory):
+    return save_student(tmp_path_factory.mktemp("packed") / "model", "ForSequenceClassification", **LABELS)
+
+
+@pytest.fixture
+def rows(tmp_path):
+    return write_csv(tmp_path / "dev.csv", ["text", "mood"], sentences(60))
+
+
+def evaluate(*arguments):
+    code, out, err = command("evaluate", *arguments, "--json")
+    assert code == 0, err
+    return json.loads(out.splitlines()[-1])
+
+
+def test_the_scores_of_torch(student, rows):
+    arguments = [student, "--eval", rows, "--label", "mood", "--max-length", "9"]
+    torch, native = evaluate(*arguments), evaluate(*arguments, "--engine", "native")
+    for key in ("task", "metric", "scores", "sets", "confusion", "rows"):
+        assert native[key] == torch[key]
+    assert native.keys() == torch.keys()
+    assert native["versions"]["kernel"] != "oracle"
+
+
+def test_a_packed_teacher(student, rows, tmp_path):
+    report = evaluate(student, "--eval", rows, "--label", "mood", "--engine", "native", "--teacher", student)
+    assert report["scores"]["agreement"] == 100
+
+
+def test_without_labels_there_is_the_teacher(student, tmp_path):
+    unlabelled = write_csv(tmp_path / "texts.csv", ["text"], [[text] for text, _ in sentences(20)])
+    report = evaluate(student, "--eval", unlabelled, "--engine", "native", "--teacher", student)
+    assert report["metric"] == "agreement"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "reason"),
+    [
+        (["--engine", "natve"], "did you mean 'native'?"),
+        (["--engine", "native", "--teacher", "nowhere"], "takes --engine torch"),
+        (["--engine", "native", "--text", "txet"], "did you mean 'text'?"),
+    ],
+)
+def test_mistakes(student, rows, arguments, reason):
+    code, _, err = command("evaluate", student, "--eval", rows, "--label", "mood", *arguments)
+    assert code == 2
+    assert reason in err
+    assert "Traceback" not in err
+
+
+def test_other_heads_are_not_scored(tmp_path, rows):
+    folder = save_student(tmp_path / "words", "ForTokenClassification")
+    code, _, err = command("evaluate", folder, "--eval", rows, "--engine", "native")
+    assert code == 2
+    assert "no classification head" in err
+
+
+def test_no_torch_is_needed(student, rows):
+    """Neither torch nor datasets: what a base install has is enough."""
+    code = (
+        "import sys; sys.modules.update(dict.fromkeys(['torch', 'transformers', 'datasets', 'pandas', 'pyarrow']))\n"
+        "from ternarybert.cli import main; main()"
+    )
+    line = [sys.executable, "-c", code, "evaluate", student, "--eval", rows, "--label", "mood", "--engine", "native"]
+    done = subprocess.run(line, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "accuracy" in done.stdout

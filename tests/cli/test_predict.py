@@ -1,0 +1,452 @@
+"""`ternarybert predict`: texts from anywhere, answers for people and programs, files that survive a kill."""
+
+import csv
+import io
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pyarrow
+import pytest
+from pyarrow import parquet
+
+import ternarybert
+from ternarybert.cli import predict_file
+from tests.runtime.folders import save_student
+
+from .shell import command
+
+LABELS = {"id2label": {0: "joy", 1: "anger", 2: "so so"}, "label2id": {"joy": 0, "anger": 1, "so so": 2}}
+TEXTS = ["the film was good", "awful, dull plot", "i liked it"]
+
+
+@pytest.fixture(scope="session")
+def made(tmp_path_factory):
+    folders = {}
+
+    def folder(head="ForSequenceClassification", **changes):
+        key = head + repr(changes)
+        if key not in folders:
+            folders[key] = save_student(tmp_path_factory.mktemp("packed") / "model", head, **changes)
+        return folders[key]
+
+    return folder
+
+
+@pytest.fixture
+def moods(made):
+    return made(**LABELS)
+
+
+def answers(folder, texts):
+    with ternarybert.load(folder) as model:
+        return model.predict(texts)
+
+
+def piped(monkeypatch, data, *, terminal=False):
+    """Standard input with these bytes in it."""
+    stream = io.TextIOWrapper(io.BytesIO(data.encode() if isinstance(data, str) else data))
+    stream.isatty = lambda: terminal
+    monkeypatch.setattr(sys, "stdin", stream)
+
+
+def test_texts_as_arguments(moods):
+    code, out, err = command("predict", moods, *TEXTS)
+    assert (code, err) == (0, "")
+    for line, text, answer in zip(out.splitlines(), TEXTS, answers(moods, TEXTS), strict=True):
+        assert line == f"{answer.label}\t{answer.score:.4f}\t{text}"
+
+
+def test_all_scores(moods):
+    _, out, _ = command("predict", moods, TEXTS[0], "--all")
+    scores = answers(moods, TEXTS[0]).scores
+    said = dict(part.rsplit(" ", 1) for part in out.split("\t")[0].split(", "))
+    assert {name: float(score) for name, score in said.items()} == pytest.approx(scores, abs=1e-4)
+    assert list(said) == sorted(scores, key=lambda name: -scores[name])
+
+
+def test_json(moods):
+    _, out, _ = command("predict", moods, *TEXTS, "--json")
+    for line, text, answer in zip(out.splitlines(), TEXTS, answers(moods, TEXTS), strict=True):
+        assert json.loads(line) == {"text": text, "label": answer.label, "score": answer.score}
+    _, out, _ = command("predict", moods, TEXTS[0], "--json", "--all")
+    assert json.loads(out)["scores"] == answers(moods, TEXTS[0]).scores
+
+
+def test_pairs(moods, monkeypatch):
+    pairs = [("good film", "bad film"), ("a", "b")]
+    expected = [answer.label for answer in answers(moods, pairs)]
+    _, out, _ = command("predict", moods, "--pair", *pairs[0], *pairs[1])
+    assert [line.split("\t")[0] for line in out.splitlines()] == expected
+    assert out.splitlines()[0].endswith("good film | bad film")
+    piped(monkeypatch, "good film\tbad film\na\tb\n")
+    _, out, _ = command("predict", moods, "--pair", "--json")
+    found = [json.loads(line) for line in out.splitlines()]
+    assert [one["label"] for one in found] == expected
+    assert (found[0]["text"], found[0]["text_pair"]) == pairs[0]
+
+
+def test_standard_input(moods, monkeypatch):
+    piped(monkeypatch, "\n".join(TEXTS) + "\n\n  \nthe last line has no end: é")
+    _, out, _ = command("predict", moods)
+    lines = out.splitlines()
+    assert [line.split("\t")[2] for line in lines] == [*TEXTS, "the last line has no end: é"]
+
+
+def test_a_slow_source_is_answered_at_once(moods):
+    """A line is answered before the next one comes."""
+    process = subprocess.Popen(
+        [sys.executable, "-u", "-m", "ternarybert", "predict", moods],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    for text in TEXTS:
+        process.stdin.write(f"{text}\n")
+        process.stdin.flush()
+        assert process.stdout.readline().endswith(f"{text}\n")
+    process.stdin.close()
+    assert process.wait() == 0
+    process.stdout.close()
+
+
+def test_a_person_types(moods, monkeypatch):
+    typed = iter(["the film was good", "  ", "awful"])
+
+    def type_a_line(prompt):
+        assert prompt == "> "
+        for line in typed:
+            return line
+        raise EOFError
+
+    piped(monkeypatch, "", terminal=True)
+    monkeypatch.setattr("builtins.input", type_a_line)
+    code, out, err = command("predict", moods)
+    assert code == 0
+    assert [line.split("\t")[2] for line in out.splitlines()] == ["the film was good", "awful"]
+    assert "Ctrl-D" in err
+
+
+def test_numbers(made):
+    folder = made(num_labels=1)
+    _, out, _ = command("predict", folder, "good")
+    assert out == f"{answers(folder, 'good').value:.4f}\tgood\n"
+
+
+def test_several_labels(made):
+    folder = made(problem_type="multi_label_classification", **LABELS)
+    answer = answers(folder, "good")
+    _, out, _ = command("predict", folder, "good")
+    assert {part.rsplit(" ", 1)[0] for part in out.split("\t")[0].split(", ")} == (set(answer.labels) or {"-"})
+    _, out, _ = command("predict", folder, "good", "--all")
+    assert all(name in out for name in answer.scores)
+
+
+def test_words(made):
+    folder = made("ForTokenClassification", **LABELS)
+    entities = answers(folder, "the film").entities
+    _, out, _ = command("predict", folder, "the film")
+    assert out.startswith(f"{entities[0].text} ({entities[0].label} {entities[0].score:.4f})")
+    _, out, _ = command("predict", folder, "the film", "--json")
+    assert json.loads(out)["entities"] == [entity.as_dict() for entity in entities]
+
+
+def test_questions(made, monkeypatch):
+    folder, context = made("ForQuestionAnswering"), "The movie was great, and the plot was dull."
+    expected = answers(folder, ("was it fun", context))
+    line = f"{expected.text}\t{expected.score:.4f}\twas it fun"
+    _, out, _ = command("predict", folder, "--question", "was it fun", "--context", context)
+    assert out.startswith(line)
+    piped(monkeypatch, context)
+    _, out, _ = command("predict", folder, "--question", "was it fun")
+    assert out.startswith(line)
+    _, out, _ = command("predict", folder, "--context", context, "was it fun", "was it good")
+    assert out.startswith(line)
+    assert len(out.splitlines()) == 2
+    piped(monkeypatch, "was it fun\n")
+    _, out, _ = command("predict", folder, "--context", context, "--json")
+    assert json.loads(out) == {"question": "was it fun", **expected.as_dict()}
+    _, out, _ = command("predict", folder, "--question", "q", "--context", context, "--null-threshold", "-1000")
+    assert out.startswith("(no answer)")
+    _, out, _ = command("predict", folder, "--question", "q", "--context", "")
+    assert out.startswith("(no answer)")
+
+
+def test_long_texts_are_noted(moods):
+    code, out, err = command("predict", moods, "good " * 100)
+    assert code == 0
+    assert err.splitlines() == [
+        "ternarybert: note: 1 of 1 texts are longer than 64 tokens; the rest of them was not read"
+    ]
+    _, shorter, _ = command("predict", moods, "good " * 100, "--max-length", "10")
+    assert shorter != out
+
+
+def write_csv(path, names, rows):
+    with path.open("w", newline="", encoding="utf-8") as file:
+        csv.writer(file).writerows([names, *rows])
+    return path
+
+
+def read(path):
+    """The rows of an output, all values as text."""
+    kind = path.suffix
+    if kind == ".parquet":
+        rows = parquet.read_table(path).to_pylist()
+    elif kind == ".jsonl":
+        rows = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+    else:
+        with path.open(newline="", encoding="utf-8") as file:
+            rows = list(csv.DictReader(file, delimiter="," if kind == ".csv" else "\t"))
+    return [{name: "" if value is None else str(value) for name, value in row.items()} for row in rows]
+
+
+@pytest.fixture
+def table(tmp_path):
+    rows = [(i, text, i % 2) for i, text in enumerate([*TEXTS, 'a "quoted", text\nin two lines\t', ""] * 20)]
+    return write_csv(tmp_path / "mails.csv", ["id", "text", "label"], rows)
+
+
+@pytest.mark.parametrize("kind", ["csv", "tsv", "jsonl", "parquet"])
+def test_files(moods, table, tmp_path, kind):
+    code, out, err = command("predict", moods, "--input", table, "--output", tmp_path / f"out.{kind}")
+    assert (code, out) == (0, "")
+    assert "100 rows" in err
+    assert "20 had no text" in err
+    rows = read(tmp_path / f"out.{kind}")
+    with table.open(newline="") as file:
+        given = list(csv.DictReader(file))
+    expected = answers(moods, [row["text"] for row in given])
+    for row, before, answer in zip(rows, given, expected, strict=True):
+        assert {name: row[name] for name in before} == before
+        assert row["prediction"] == (answer.label if before["text"] else "")
+        assert row["score"] == (str(answer.score) if before["text"] else "")
+    assert list(rows[0]) == ["id", "text", "label", "prediction", "score"]
+    assert [path.name for path in tmp_path.iterdir() if "part" in path.name or "joined" in path.name] == []
+
+
+def test_any_kind_of_input(moods, table, tmp_path):
+    with table.open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    for row in rows:
+        row["id"] = int(row["id"])
+    parquet.write_table(pyarrow.Table.from_pylist(rows), tmp_path / "in.parquet")
+    (tmp_path / "in.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    command("predict", moods, "--input", table, "--output", tmp_path / "csv.jsonl")
+    expected = read(tmp_path / "csv.jsonl")
+    for name in ("in.parquet", "in.jsonl"):
+        for kind in ("parquet", "jsonl", "csv"):
+            code, _, err = command("predict", moods, "-i", tmp_path / name, "-o", tmp_path / f"{name}.{kind}")
+            assert code == 0, err
+            assert read(tmp_path / f"{name}.{kind}") == expected
+    assert parquet.read_schema(tmp_path / "in.parquet.parquet").field("id").type == pyarrow.int64()
+
+
+def test_scores_of_all_labels_as_columns(moods, table, tmp_path):
+    command("predict", moods, "--input", table, "--output", tmp_path / "o.csv", "--all")
+    rows = read(tmp_path / "o.csv")
+    assert list(rows[0])[3:] == ["prediction", "score", "score joy", "score anger", "score so so"]
+    assert sum(float(rows[0][f"score {name}"]) for name in ("joy", "anger", "so so")) == pytest.approx(1)
+
+
+def test_pairs_in_two_columns(moods, tmp_path):
+    source = write_csv(tmp_path / "x.csv", ["premise", "hypothesis"], [("good film", "bad film"), ("a", "")])
+    command("predict", moods, "--input", source, "--output", tmp_path / "o.jsonl")
+    expected = answers(moods, [("good film", "bad film"), ("a", "")])
+    assert [row["prediction"] for row in read(tmp_path / "o.jsonl")] == [answer.label for answer in expected]
+    command("predict", moods, "--input", source, "--text", "premise", "--output", tmp_path / "p.jsonl")
+    expected = answers(moods, ["good film", "a"])
+    assert [row["prediction"] for row in read(tmp_path / "p.jsonl")] == [answer.label for answer in expected]
+
+
+def test_questions_in_a_file(made, tmp_path):
+    folder, context = made("ForQuestionAnswering"), "the film was good and the plot was dull"
+    source = write_csv(tmp_path / "x.csv", ["question", "context"], [("was it good", context), ("was it fun", "")])
+    command("predict", folder, "--input", source, "--output", tmp_path / "o.jsonl")
+    first, second = read(tmp_path / "o.jsonl")
+    answer = answers(folder, ("was it good", context))
+    assert (first["prediction"], first["start"], first["end"]) == (answer.text, str(answer.start), str(answer.end))
+    assert second["prediction"] == ""
+    named = write_csv(tmp_path / "y.csv", ["q", "c"], [("was it good", context)])
+    code, _, err = command("predict", folder, "--input", named)
+    assert code == 2
+    assert "has no column 'question'" in err
+    code, out, _ = command("predict", folder, "--input", named, "--text", "q", "--text-pair", "c")
+    assert out.startswith(answer.text)
+
+
+def test_words_in_a_file(made, tmp_path):
+    folder = made("ForTokenClassification", **LABELS)
+    (tmp_path / "x.txt").write_text("the film\n\ngood fun\n")
+    command("predict", folder, "--input", tmp_path / "x.txt", "--output", tmp_path / "o.csv")
+    rows = read(tmp_path / "o.csv")
+    assert json.loads(rows[0]["prediction"]) == [one.as_dict() for one in answers(folder, "the film").entities]
+    assert rows[1]["text"] == "good fun"
+
+
+def test_a_file_to_the_terminal(moods, table):
+    code, out, _ = command("predict", moods, "--input", table, "--json")
+    assert code == 0
+    assert len(out.splitlines()) == 100
+    assert json.loads(out.splitlines()[0])["text"] == TEXTS[0]
+
+
+def test_the_report_as_json(moods, table, tmp_path):
+    _, out, _ = command("predict", moods, "--input", table, "--output", tmp_path / "o.csv", "--json")
+    report = json.loads(out)
+    assert (report["rows"], report["resumed"], report["without_text"]) == (100, 0, 20)
+    assert report["rows_per_second"] > 0
+
+
+def test_a_run_that_was_stopped_goes_on(moods, table, tmp_path, monkeypatch):
+    """Whenever it is stopped, the file is the same in the end, and no row is computed twice."""
+    command("predict", moods, "--input", table, "--output", tmp_path / "whole.csv")
+    monkeypatch.setattr(predict_file, "_STEP_ROWS", 7)
+    seen, real = [], predict_file._append
+
+    def append(file, form, step):
+        real(file, form, step)
+        seen.append(len(step))
+        if len(seen) in (2, 5, 6):
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(predict_file, "_append", append)
+    codes = []
+    while not (tmp_path / "o.csv").exists():
+        code, _, err = command("predict", moods, "--input", table, "--output", tmp_path / "o.csv")
+        codes.append(code)
+        assert code == 0 or "the same command goes on" in err
+    assert codes == [130, 130, 130, 0]
+    assert sum(seen) == 100
+    assert "of them earlier" in err
+    assert (tmp_path / "o.csv").read_bytes() == (tmp_path / "whole.csv").read_bytes()
+
+
+def test_a_run_that_was_killed_goes_on(moods, tmp_path):
+    source = write_csv(tmp_path / "x.csv", ["id", "text"], [(i, f"film {i} was good") for i in range(30_000)])
+    line = [sys.executable, "-m", "ternarybert", "predict", moods, "-i", source, "-o", tmp_path / "o.csv"]
+    note, kills = tmp_path / "o.csv.part.json", 0
+    for rows in (1, 8_000):  # killed soon after the first rows, and once more
+        process = subprocess.Popen(line, stderr=subprocess.DEVNULL)
+        while process.poll() is None and not (note.exists() and json.loads(note.read_text())["done"] >= rows):
+            time.sleep(0.01)
+        kills += process.poll() is None
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+    assert kills == 2
+    assert not (tmp_path / "o.csv").exists()
+    done = subprocess.run(line, capture_output=True, text=True, check=True)
+    assert "of them earlier" in done.stderr
+    assert [row["id"] for row in read(tmp_path / "o.csv")] == [str(i) for i in range(30_000)]
+    command("predict", moods, "--input", source, "--output", tmp_path / "whole.csv")
+    assert (tmp_path / "o.csv").read_bytes() == (tmp_path / "whole.csv").read_bytes()
+
+
+def test_memory_does_not_grow_with_the_file(moods, tmp_path):
+    code = (
+        "import resource; from ternarybert.cli import main\n"
+        "try: main()\nexcept SystemExit as end: assert not end.code\n"
+        "print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)"
+    )
+
+    def peak(rows):
+        source = write_csv(tmp_path / f"{rows}.csv", ["text"], [("the film was good and " * 5,)] * rows)
+        line = [sys.executable, "-c", code, "predict", moods, "-i", source, "-o", source.with_suffix(".jsonl")]
+        return int(subprocess.run(line, capture_output=True, text=True, check=True).stdout)
+
+    few, many = peak(5_000), peak(30_000)
+    assert many < few + 5_000  # kilobytes; as Python objects the other rows would take four times that
+
+
+def test_another_model_or_table_does_not_go_on(moods, made, table, tmp_path):
+    out = tmp_path / "o.csv"
+    (tmp_path / "o.csv.part").write_text("something")
+    code, _, err = command("predict", moods, "--input", table, "--output", out)
+    assert code == 2
+    assert "is from another run" in err
+    code, _, _ = command("predict", moods, "--input", table, "--output", out, "--force")
+    assert code == 0
+    code, _, err = command("predict", moods, "--input", table, "--output", out)
+    assert code == 2
+    assert "exists" in err
+    assert np.all([row["prediction"] for row in read(out)] != "")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "reason"),
+    [
+        (["nowhere", "a"], "there is no folder 'nowhere'"),
+        (["model", "--text", "a", "b"], "name columns of --input"),
+        (["model", "--pair", "a"], "1 texts are not pairs"),
+        (["model", "--output", "x.csv", "a"], "--output goes with --input"),
+        (["model", "--input", "mails.csv", "a"], "leave out the others"),
+        (["model", "--input", "nowhere.csv"], "nowhere.csv does not exist"),
+        (["model", "--input", "mails.csv", "--text", "txet"], "did you mean 'text'?"),
+        (["model", "--input", "mails.csv", "--text-pair", "txt2"], "has no column 'txt2'"),
+        (["model", "--input", "mails.csv", "--output", "x.xls"], "cannot write '.xls' files"),
+        (["model", "--kernel", "abacus", "a"], "abacus"),
+        (["model", "--engine", "natve", "a"], "did you mean 'native'?"),
+        (["model", "--max-length", "1000", "a"], "takes 5 to 64 tokens"),
+        (["model", "--null-threshold", "0", "a"], "models that answer questions"),
+        (["model", "--question", "a", "--pair"], "--question goes with"),
+    ],
+)
+def test_mistakes_are_one_line(moods, table, tmp_path, monkeypatch, arguments, reason):
+    (tmp_path / "model").symlink_to(moods)
+    monkeypatch.chdir(tmp_path)
+    code, out, err = command("predict", *arguments)
+    assert (code, out) == (2, "")
+    assert reason in err
+    assert len(err.splitlines()) == 1
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["mails.csv", "model"]
+
+
+def test_columns_that_are_taken(moods, tmp_path):
+    source = write_csv(tmp_path / "x.csv", ["text", "score"], [("a", 1)])
+    code, _, err = command("predict", moods, "--input", source, "--output", tmp_path / "o.csv")
+    assert code == 2
+    assert "already has a column 'score'" in err
+    assert not (tmp_path / "o.csv.part").exists()
+
+
+def test_rows_that_are_no_texts(moods, tmp_path):
+    (tmp_path / "x.jsonl").write_text('{"text": "good"}\n{"text": 5}\n{"text": null}\n{}\n{"text": ["a"]}\n')
+    code, _, err = command("predict", moods, "-i", tmp_path / "x.jsonl", "--text", "text", "-o", tmp_path / "o.jsonl")
+    assert code == 2
+    assert "x.jsonl, line 5: 'text' is ['a'] (list), not a text" in err
+
+
+def test_columns_that_come_late(moods, tmp_path):
+    lines = ['{"text": "good"}\n'] * 300 + ['{"text": "bad", "more": 1}\n']
+    (tmp_path / "x.jsonl").write_text("".join(lines))
+    code, _, err = command("predict", moods, "--input", tmp_path / "x.jsonl", "--output", tmp_path / "o.csv")
+    assert code == 2
+    assert "'more' is not in the first rows" in err
+    code, _, _ = command("predict", moods, "--input", tmp_path / "x.jsonl", "--output", tmp_path / "o.jsonl")
+    assert code == 0
+    assert read(tmp_path / "o.jsonl")[-1]["more"] == "1"
+
+
+def test_lines_that_are_not_text(moods, monkeypatch):
+    piped(monkeypatch, b"good\n\xff\xfe\n")
+    code, _, err = command("predict", moods)
+    assert code == 2
+    assert "line 2 of standard input is not UTF-8" in err
+
+
+def test_nothing_heavy_is_imported(moods, table, tmp_path):
+    code = (
+        "import sys; from ternarybert.cli import main\n"
+        "try: main()\nexcept SystemExit as end: assert not end.code\n"
+        "heavy = {'torch', 'transformers', 'datasets', 'pandas', 'sklearn', 'scipy', 'yaml'}\n"
+        "print(sorted(heavy & set(sys.modules)))"
+    )
+    for arguments in (["good"], ["-i", table, "-o", tmp_path / "o.csv"]):
+        line = [sys.executable, "-c", code, "predict", moods, *arguments]
+        environment = os.environ | {"TERNARYBERT_THREADS": "1"}
+        done = subprocess.run(line, capture_output=True, text=True, check=True, env=environment)
+        assert done.stdout.splitlines()[-1] == "[]"
