@@ -298,5 +298,8 @@ def test_a_teacher_that_reads_other_tokens_cannot_be_compared(teachers, tmp_path
 
 def test_an_infinite_threshold_is_written_as_a_number():
     config = AutoConfig.for_model("bert")
-    head_of(SQUAD["squad_v2"]).note(config, {"dev": {"best_f1_thresh": np.inf}})
-    assert json.loads(json.dumps(config.question_answering, allow_nan=False))["null_threshold"] > 1e300
+    features = tokenize_questions(squad(True), tiny.tokenizer())
+    head_of(SQUAD["squad_v2"]).note(config, features, {"dev": {"best_f1_thresh": np.inf}})
+    said = json.loads(json.dumps(config.question_answering, allow_nan=False))
+    assert said["null_threshold"] > 1e300
+    assert said["max_length"] == 40  # where the windows were cut, whatever the task would like

@@ -73,5 +73,5 @@ class Head(ABC):
         """True classes against answers, where there are classes."""
         return None
 
-    def note(self, config: Any, sets: Sets) -> None:  # noqa: B027 - most tasks have nothing to note
+    def note(self, config: Any, features: Features, sets: Sets) -> None:  # noqa: B027 - most tasks have nothing to note
         """Write into a model's configuration what was found out about using it."""

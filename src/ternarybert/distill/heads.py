@@ -145,9 +145,9 @@ class SpanHead(Head):
         """EM and F1, and agreement."""
         return answer_scores(self.task, features.windows[name], logits, teacher)
 
-    def note(self, config: Any, sets: Sets) -> None:
+    def note(self, config: Any, features: Features, sets: Sets) -> None:
         """How to ask the model, with the threshold that is best on the first evaluation set."""
-        task = self.task
+        task = replace(self.task, max_length=features.max_length)
         best = next(iter(sets.values())).get("best_f1_thresh")
         if best is not None:
             task = replace(task, null_threshold=float(np.nan_to_num(best)))  # JSON has no infinity

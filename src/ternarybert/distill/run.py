@@ -146,7 +146,7 @@ class Evaluating:
             self.history.confusion = {name: table for name, table in tables.items() if table is not None}
         if trainer.is_world_process_zero():
             if is_best:
-                self.head.note(model.config, sets)
+                self.head.note(model.config, self.features, sets)
                 self.save_best(model)
             write_json(self.work / "history.json", self.history.__dict__)
         logs = {f"eval_{name}": value for name, value in scores.items()}
