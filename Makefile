@@ -10,8 +10,9 @@ NATIVE := CMakeLists.txt $(shell find native -name '*.cc' -o -name '*.h')
 help: ## show this menu
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-# Reinstalled only when the build's inputs change: the install is editable, so Python sources need no rebuild.
-$(VENV)/.installed: Makefile pyproject.toml constraints.txt $(NATIVE)
+# Reinstalled only when the build's inputs change: the install is editable, so Python sources need no rebuild
+# (but the one with the version).
+$(VENV)/.installed: Makefile pyproject.toml constraints.txt src/ternarybert/__init__.py $(NATIVE)
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --upgrade pip
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt \

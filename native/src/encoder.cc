@@ -7,7 +7,7 @@ namespace {
 
 // Rows that a worker takes from one attention to the next at once. Their intermediate activations (4 bytes times 3072
 // in BERT-base) should stay in its second-level cache.
-constexpr int kPartRows = 48;
+constexpr int kPartRows = 25;
 // With fewer rows for each worker than this it is better that all share the columns of the weights.
 constexpr int kFewRows = 16;
 // Rows in a task of the parts that work row by row.
@@ -35,11 +35,10 @@ void Encoder::carve_local(Carver &carver, Local &local, size_t rows) const {
   for (const int n : {model_.hidden, model_.intermediate})
     for (const bool ternary : {true, false})
       stride = std::max(stride, kernel_.row_bytes(n, ternary));
-  local.codes.codes = carver.take<uint8_t>(checked(rows, stride));
-  local.codes.stride = stride;
-  local.codes.scale = carver.take<float>(rows);
-  local.codes.offset = carver.take<float>(rows);
-  local.codes.sum = carver.take<int32_t>(rows);
+  local.codes = carver.take<uint8_t>(checked(rows, stride + kAlignment));
+  local.scale = carver.take<float>(rows);
+  local.offset = carver.take<float>(rows);
+  local.sum = carver.take<int32_t>(rows);
   local.ranges = carver.take<Range>(rows);
   local.up = carver.take<float>(checked(rows, up_stride_));
   local.hat = model_.float_weights ? carver.take<float>(checked(rows, std::max(up_stride_, model_.stride))) : nullptr;
@@ -60,13 +59,13 @@ void Encoder::carve(Carver carver, size_t *bytes) {
   head_ranges_ = carver.take<Range>(checked(sequences, heads));
   grids_ = carver.take<Grid>(checked(sequences, 4));
 
-  // Each worker has rows of its own; the first also has those that all share (see parts_of).
+  // Each worker has rows of its own; the first also has those that all share (see part_rows).
   locals_ = carver.take<Local>(workers);
   Local counted;
   for (size_t i = 0; i < workers; i++) {
     const int shared = i == 0 ? team_.size() * kFewRows : 0;
-    const int rows =
-        ranges_span_rows() ? (i == 0 ? group_->tokens : 0) : std::min(group_->tokens, std::max(kPartRows, shared));
+    const int rows = ranges_span_rows() ? (i == 0 ? group_->tokens : 0)
+                                        : std::min(group_->tokens, std::max(kPartRows + kernel_.rows, shared));
     carve_local(carver, locals_ ? locals_[i] : counted, static_cast<size_t>(rows));
   }
 
@@ -87,36 +86,43 @@ void Encoder::carve(Carver carver, size_t *bytes) {
 
 // ---- Who does what --------------------------------------------------------------------------------------------------
 
-// Into how many parts rows are cut that are independent of each other; 1 if all workers share all rows.
-int Encoder::parts_of(int rows) const {
-  if (ranges_span_rows()) return 1;
+// How many rows a worker takes at once; all, if the workers share them. Whole tiles, as many for each worker.
+int Encoder::part_rows(int rows) const {
   const int workers = team_.size();
-  if (workers > 1 && rows < workers * kFewRows) return 1;
-  return workers * pieces(rows, workers * kPartRows);
+  if (ranges_span_rows() || (workers > 1 && rows < workers * kFewRows)) return rows;
+  const int parts = workers * pieces(rows, workers * kPartRows), tile = kernel_.rows;
+  return pieces(pieces(rows, parts), tile) * tile;
 }
 
 template <class Function> void Encoder::for_parts(int rows, const Function &f) {
-  const int parts = parts_of(rows);
-  if (parts == 1) {
+  const int size = part_rows(rows);
+  if (size >= rows) {
     f(Part{0, rows, locals_[0], team_, 0});
     return;
   }
-  team_.run(parts, [&](int part, int worker) {
-    const int begin = static_cast<int>(static_cast<int64_t>(rows) * part / parts);
-    const int end = static_cast<int>(static_cast<int64_t>(rows) * (part + 1) / parts);
-    if (end > begin) f(Part{begin, end - begin, locals_[worker], Team(), worker});
+  team_.run(pieces(rows, size), [&](int part, int worker) {
+    const int begin = part * size;
+    f(Part{begin, std::min(size, rows - begin), locals_[worker], Team(), worker});
   });
 }
 
 // ---- A linear layer -------------------------------------------------------------------------------------------------
 
-void Encoder::prepare_row(float *x, const Input &input) const {
-  if (input.norm) kernel_.layer_norm(x, input.n, input.norm->weight.data(), input.norm->bias.data(), model_.norm_eps);
-  if (input.function != TB_IDENTITY) kernel_.activate(x, input.n, input.function);
+// Norm or function of a row; the range of what it becomes.
+Range Encoder::prepare_row(float *x, const Input &input) const {
+  if (input.norm)
+    return kernel_.layer_norm(x, input.n, input.norm->weight.data(), input.norm->bias.data(), model_.norm_eps);
+  return kernel_.activate(x, input.n, input.function);
+}
+
+// Rows of codes lie close together, but not at multiples of a large power of two: those would fall into the same few
+// places of the nearest cache.
+CodeRows Encoder::code_rows(const Local &local, const Linear &linear) const {
+  const size_t stride = kernel_.row_bytes(linear.inputs(), linear.weight().ternary) + kAlignment;
+  return {local.codes, stride, local.scale, local.offset, local.sum};
 }
 
 void Encoder::quantize(const Part &part, const Linear &linear, const Input &input, int row, Range range) {
-  const CodeRows &codes = part.local.codes;
   const float *x = input.x + static_cast<size_t>(row) * input.stride;
   const Grid grid = model_.quantizer.grid(range);
   if (!grid.finite()) finite_.store(false, std::memory_order_relaxed);
@@ -126,6 +132,7 @@ void Encoder::quantize(const Part &part, const Linear &linear, const Input &inpu
       hat[i] = grid.round_trip(x[i]);
     return;
   }
+  const CodeRows codes = code_rows(part.local, linear);
   codes.scale[row] = grid.scale;
   codes.offset[row] = grid.offset;
   codes.sum[row] = kernel_.quantize(x, input.n, grid, linear.weight().ternary,
@@ -139,9 +146,8 @@ void Encoder::prepare(const Part &part, const Linear &linear, const Input &input
   part.team.run(tasks, [&](int task, int) {
     for (int row = task * kTaskRows; row < std::min(part.rows, (task + 1) * kTaskRows); row++) {
       float *const x = input.x + static_cast<size_t>(row) * input.stride;
-      prepare_row(x, input);
+      part.local.ranges[row] = prepare_row(x, input);
       if (!codes) continue;
-      part.local.ranges[row] = kernel_.range(x, input.n);
       if (per_row) quantize(part, linear, input, row, part.local.ranges[row]);
     }
   });
@@ -167,7 +173,7 @@ void Encoder::multiply(const Part &part, const Linear &linear, const Input &inpu
     const int begin = product.panel_begin + static_cast<int>(static_cast<int64_t>(panels) * task / tasks);
     const int end = product.panel_begin + static_cast<int>(static_cast<int64_t>(panels) * (task + 1) / tasks);
     const Scratch &scratch = scratch_[part.team.size() == 1 ? part.worker : worker];
-    kernel_.linear(linear.weight(), part.local.codes,
+    kernel_.linear(linear.weight(), code_rows(part.local, linear),
                    {product.row_begin, product.row_end, begin, end, product.y, product.stride,
                     product.residual ? product.y : nullptr, scratch.panel});
   });

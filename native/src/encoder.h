@@ -35,7 +35,9 @@ public:
 private:
   // Working memory for some rows on their way from one attention to the next.
   struct Local {
-    CodeRows codes;
+    uint8_t *codes;
+    float *scale, *offset; // of each row, like the next two
+    int32_t *sum;
     Range *ranges;
     float *up, *hat, *dense, *head;
   };
@@ -55,7 +57,7 @@ private:
   void carve(Carver carver, size_t *bytes);
   void carve_local(Carver &carver, Local &local, size_t rows) const;
   template <class Function> void for_parts(int rows, const Function &f);
-  int parts_of(int rows) const;
+  int part_rows(int rows) const;
   bool ranges_span_rows() const { return model_.sequence_ranges && model_.quantized(); }
 
   void embed(const Part &part);
@@ -82,8 +84,9 @@ private:
     size_t stride;
     bool residual; // y is added to
   };
+  CodeRows code_rows(const Local &local, const Linear &linear) const;
   void prepare(const Part &part, const Linear &linear, const Input &input);
-  void prepare_row(float *x, const Input &input) const;
+  Range prepare_row(float *x, const Input &input) const;
   void quantize(const Part &part, const Linear &linear, const Input &input, int row, Range range);
   void multiply(const Part &part, const Linear &linear, const Input &input, const Product &product);
   void multiply_plain(const Part &part, const Linear &linear, const Input &input, const Product &product);

@@ -1,7 +1,7 @@
 """Finds and loads the native library, and asks it what this CPU can do.
 
 The library is plain C behind ctypes. In a wheel it lies in the package folder; in an editable install it lies in
-site-packages while the Python files stay in the source tree, so the installed file list is asked as well.
+site-packages while the Python files stay in the source tree. The installed file list is asked last: that is slow.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ _FEATURES = ("avx2", "avx_vnni", "avx512bw", "avx512vnni", "neon", "dotprod")
 
 def library_path() -> Path:
     """Where the native library is, or a `NativeLibraryError` that says how to get it."""
-    beside = Path(__file__).with_name(_FILE_NAME)
-    if beside.is_file():
-        return beside
+    for folder in (Path(__file__).parent, *(Path(entry, "ternarybert") for entry in sys.path)):
+        if (folder / _FILE_NAME).is_file():
+            return folder / _FILE_NAME
     from importlib import metadata  # late: it takes longer to import than a model to load
 
     for file in metadata.files("ternarybert") or ():

@@ -420,6 +420,16 @@ def test_rows_that_are_no_texts(moods, tmp_path):
     assert "x.jsonl, line 5: 'text' is ['a'] (list), not a text" in err
 
 
+def test_halves_of_characters_do_not_end_a_run(moods, tmp_path):
+    (tmp_path / "x.jsonl").write_text('{"text": "good \\ud83d", "more": "\\udc00"}\n{"text": "bad"}\n')
+    for kind in ("csv", "jsonl", "parquet"):
+        code, _, err = command(
+            "predict", moods, "-i", tmp_path / "x.jsonl", "--text", "text", "-o", tmp_path / f"o.{kind}"
+        )
+        assert code == 0, err
+        assert len(read(tmp_path / f"o.{kind}")) == 2
+
+
 def test_columns_that_come_late(moods, tmp_path):
     lines = ['{"text": "good"}\n'] * 300 + ['{"text": "bad", "more": 1}\n']
     (tmp_path / "x.jsonl").write_text("".join(lines))

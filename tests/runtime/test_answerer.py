@@ -67,7 +67,7 @@ def test_no_answer(model):
     assert model.predict((QUESTION, CONTEXT)).text is not None
 
 
-@pytest.mark.parametrize("context", ["", "  \n "])
+@pytest.mark.parametrize("context", ["", "  \n ", "\x00\x01"])
 def test_an_empty_context_has_no_answer(model, context):
     empty = Answer(None, 0.0, None, None)
     assert model.predict((QUESTION, context)) == empty

@@ -7,6 +7,7 @@ import sys
 import threading
 import weakref
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -132,6 +133,58 @@ def test_any_token_ids_give_an_answer_or_a_named_error(ids, types, output):
                 engine.run(batch, output)
         else:
             assert engine.run(batch, output).tobytes() == expected.tobytes()
+
+
+def test_ten_thousand_random_sequences():
+    """Ids and types out of range, empty and too long ones: answered if and only if the model has what they name."""
+    rng = np.random.default_rng(0)
+    sizes = NETWORK.sizes
+    answered = 0
+    with Engine(NETWORK, num_threads=2) as engine:
+        for _ in range(10_000):
+            ids = rng.integers(-1, VOCABULARY + 1, rng.choice([0, 1, 1, 2, 3, 20, sizes.max_tokens + 1]))
+            ids = ids if rng.random() < 0.3 else ids.clip(0, VOCABULARY - 1)
+            types = rng.integers(-1, 3, len(ids)) if rng.random() < 0.3 else np.zeros_like(ids)
+            good = 0 < len(ids) <= sizes.max_tokens and (ids >= 0).all() and (ids < VOCABULARY).all()
+            good = good and (types >= 0).all() and (types < sizes.types).all()
+            try:
+                found = engine.run(Batch.of([ids], [types]), Output.LOGITS)
+            except InputError:
+                assert not good
+            else:
+                assert good
+                assert np.isfinite(found).all()
+                answered += 1
+    assert 1_000 < answered < 9_000
+
+
+def memory():
+    """Megabytes of the process that lie in memory."""
+    return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE") / 1e6
+
+
+def test_nothing_leaks():
+    if not Path("/proc/self/statm").exists():
+        return
+    batch = make_batch(NETWORK, (3, 9))
+
+    def use(times, engine):
+        for _ in range(times):
+            engine.run(batch, Output.LOGITS)
+            with pytest.raises(InputError):
+                engine.run(Batch(batch.lengths, batch.ids + 1000, None), Output.LOGITS)
+
+    def make(times):
+        for _ in range(times):
+            Engine(NETWORK, num_threads=2).close()
+
+    with Engine(NETWORK, num_threads=2) as engine:
+        use(500, engine)
+        make(50)
+        before = memory()
+        use(5_000, engine)
+        make(200)
+        assert memory() < before + 3
 
 
 def test_batches_that_do_not_fit_together():

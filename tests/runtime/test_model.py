@@ -93,6 +93,14 @@ def test_what_is_no_text(classifier, wrong):
             method(wrong)
 
 
+def test_streams_are_looked_at_as_they_come(classifier):
+    stream = classifier.stream(iter(["good"] * 40 + [None]))
+    assert next(stream) == classifier.predict("good")
+    with pytest.raises(InputError, match="input 40 is None"):
+        list(stream)
+    assert list(classifier.stream("good")) == [classifier.predict("good")]
+
+
 def test_the_order_of_many_texts_is_kept(folders):
     texts = [" ".join(["good", "bad", "fun"][: i % 3 + 1] * (i % 17)) for i in range(300)]
     with ternarybert.load(folders(**LABELS), num_threads=2) as model:
@@ -156,7 +164,7 @@ def damaged(folder, tmp_path, **changes):
 @pytest.mark.parametrize(
     ("changes", "reason"),
     [
-        ({"id2label": {"0": "a", "1": "b"}}, "names 2 labels, but the model has 3 outputs"),
+        ({"id2label": {"0": "a", "1": "b"}}, "classifier.weight"),
         ({"id2label": {"1": "a", "2": "b", "3": "c"}}, "names 3 labels"),
         ({"problem_type": "regresion"}, "did you mean 'regression'"),
     ],

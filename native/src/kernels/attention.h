@@ -210,7 +210,8 @@ template <int rows> TB_NOINLINE bool find_context(Head &h, int query) {
 
 bool head(const HeadTask &task) {
   Head h(task);
-  bool finite = read_keys(h) & read_values(h);
+  bool finite = read_keys(h);
+  finite &= read_values(h);
   for_tiles(0, task.queries, [&](int query, auto rows) {
     constexpr int n = decltype(rows)::value;
     finite &= find_scores<n>(h, query);

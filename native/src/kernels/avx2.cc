@@ -4,7 +4,10 @@
 
 namespace {
 
-constexpr int kTileRows = 6, kVectors = 2;
+// Ten accumulators leave six registers: two vectors of packed codes, two of codes, an activation and a product. So the
+// codes are taken apart as they are used, for any number of rows; unpacking them to memory first was not faster.
+constexpr int kTileRows = 5, kVectors = 2;
+constexpr int kPackedRows = 1 << 30;
 constexpr int kAccumulatedGroups = 16;
 
 using Accumulator = Bytes;

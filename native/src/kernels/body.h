@@ -10,6 +10,8 @@
 //   Bytes             4 * kLanes bytes: four for each lane
 //   kTileRows         rows of activations that a tile of the product has
 //   kVectors          vectors of outputs that it has; kLanes * kVectors, the columns of a panel, divides kPad
+//   kPackedRows       up to so many rows the 2-bit codes are taken apart as they are used; for more, once for all rows
+//                     into a tile that stays in the cache
 //   Accumulator       of dot(acc, codes 0..2, activations -128..127); after kAccumulatedGroups groups of 4 steps it is
 //                     widened to I: 16-bit accumulators are then just not full (64 steps * 4 bytes: -32768 .. 32512)
 //   Wide, WideRow     of wide_dot(acc, signed bytes, codes - kWideZero), kWideGroup numbers a lane
@@ -17,9 +19,22 @@
 
 #include "attention.h"
 
+#if defined(TB_EMULATED) // runs wherever AVX2 does
+#define TB_FEATURES(features) TB_CPU_AVX2
+#else
+#define TB_FEATURES(features) features
+#endif
+
 #define TB_DEFINE_KERNEL(symbol, name, features)                                                                       \
   namespace tb {                                                                                                       \
-  const Kernel symbol = {name,          features, kColumns,     kWideZero, panel_bytes, pack_panel,                    \
-                         panel_scratch, linear,   row_bytes,    quantize,  range,       embed,                         \
-                         layer_norm,    activate, head_scratch, head,      plain_head,  ::dot};                        \
+  const Kernel symbol = {name,       TB_FEATURES(features),                                                            \
+                         kColumns,   kTileRows,                                                                        \
+                         kWideZero,  panel_bytes,                                                                      \
+                         pack_panel, panel_scratch,                                                                    \
+                         linear,     row_bytes,                                                                        \
+                         quantize,   range,                                                                            \
+                         embed,      layer_norm,                                                                       \
+                         activate,   head_scratch,                                                                     \
+                         head,       plain_head,                                                                       \
+                         ::dot};                                                                                       \
   }

@@ -62,6 +62,7 @@ struct Kernel {
   const char *name;
   uint32_t features; // what the CPU must have
   int columns;       // of a panel
+  int rows;          // of a tile: products of a multiple of it are fastest
   int wide_zero;     // what is subtracted from codes that multiply weights of more than 2 bits
 
   // A panel of `rows` (at most `columns`) rows of codes; the memory that it goes to is all zeros.
@@ -75,10 +76,10 @@ struct Kernel {
   int32_t (*quantize)(const float *x, int n, const Grid &, bool ternary, uint8_t *codes);
   Range (*range)(const float *x, int n);
 
-  // Whole rows, in place.
   void (*embed)(const float *word, const float *type, const float *position, int n, float *out);
-  void (*layer_norm)(float *x, int n, const float *weight, const float *bias, double eps);
-  void (*activate)(float *x, int n, int function);
+  // Whole rows, in place; they give the range of what the row has become.
+  Range (*layer_norm)(float *x, int n, const float *weight, const float *bias, double eps);
+  Range (*activate)(float *x, int n, int function);
 
   size_t (*head_scratch)(int tokens, int width);
   bool (*head)(const HeadTask &);       // false: numbers that are not finite

@@ -9,10 +9,6 @@ using tb::CodeRows;
 using tb::LinearTask;
 using tb::PanelWeight;
 
-// With few rows the codes are taken apart as they are used; with many, once for all into a tile that stays in the
-// cache.
-constexpr int kPackedRows = kTileRows;
-
 // Calls f(row, count) with as many rows as a tile has; count is a constant. The last tiles share what is left.
 template <class Function> TB_INLINE void for_tiles(int begin, int end, Function f) {
   for (int left = end - begin; left > 0; left = end - begin) {

@@ -15,16 +15,41 @@ TB_INLINE F load(const float *x, int i, int n, F fill) {
   return i + kLanes <= n ? v : keep(v, n - i, fill);
 }
 
-Range range(const float *x, int n) {
-  const F first = set(x[0]);
-  F low = first, high = first, finite = set(0.0f);
-  for (int i = 0; i < n; i += kLanes) {
-    const F v = load(x, i, n, first);
-    low = min(low, v);
-    high = max(high, v);
-    finite = finite + (v - v); // NaN from the first number on that is NaN or infinite
+// The range of numbers that come one vector after the other.
+struct RangeOf {
+  F low = set(__builtin_inff()), high = set(-__builtin_inff()), finite = set(0.0f);
+
+  // A vector of which the first `count` lanes are numbers.
+  TB_MEMBER void add(F v, int count) {
+    F lowest = v, highest = v, difference = v - v; // NaN if v is NaN or infinite, and then so is `finite`
+    if (count < kLanes) {
+      lowest = keep(v, count, low);
+      highest = keep(v, count, high);
+      difference = keep(difference, count, set(0.0f));
+    }
+    low = min(low, lowest);
+    high = max(high, highest);
+    finite = finite + difference;
   }
-  return {any_nan(finite) ? __builtin_nanf("") : reduce_min(low), reduce_max(high)};
+  TB_MEMBER Range get() const { return {any_nan(finite) ? __builtin_nanf("") : reduce_min(low), reduce_max(high)}; }
+};
+
+Range range(const float *x, int n) {
+  RangeOf range;
+  for (int i = 0; i < n; i += kLanes)
+    range.add(load(x + i), n - i);
+  return range.get();
+}
+
+// Replaces each vector by f of it, and gives the range of the new numbers.
+template <class Function> TB_INLINE Range map(float *x, int n, Function f) {
+  RangeOf range;
+  for (int i = 0; i < n; i += kLanes) {
+    const F v = f(load(x + i), i);
+    store(x + i, v);
+    range.add(v, n - i);
+  }
+  return range.get();
 }
 
 struct Codes {
@@ -91,7 +116,7 @@ void embed(const float *word, const float *type, const float *position, int n, f
   }
 }
 
-void layer_norm(float *x, int n, const float *weight, const float *bias, double eps) {
+Range layer_norm(float *x, int n, const float *weight, const float *bias, double eps) {
   const F zero = set(0.0f);
   Sum sum = zero_sum();
   for (int i = 0; i < n; i += kLanes)
@@ -106,31 +131,24 @@ void layer_norm(float *x, int n, const float *weight, const float *bias, double 
     add_product(squares, kept, kept);
   }
   const F inverse = set(static_cast<float>(1.0 / __builtin_sqrt(total(squares) / n + eps)));
-  for (int i = 0; i < n; i += kLanes)
-    store(x + i, (load(x + i) * inverse) * load(weight + i) + load(bias + i));
+  return map(x, n, [&](F d, int i) { return (d * inverse) * load(weight + i) + load(bias + i); });
 }
 
-template <class Function> TB_INLINE void for_each(float *x, int n, Function f) {
-  for (int i = 0; i < n; i += kLanes)
-    store(x + i, f(load(x + i)));
-}
-
-void activate(float *x, int n, int function) {
+Range activate(float *x, int n, int function) {
   switch (function) {
   case TB_GELU:
-    return for_each(x, n, [](F v) { return gelu(v, kGelu); });
+    return map(x, n, [](F v, int) { return gelu(v, kGelu); });
   case TB_GELU_TANH:
-    return for_each(x, n, [](F v) { return gelu(v, kGeluTanh); });
+    return map(x, n, [](F v, int) { return gelu(v, kGeluTanh); });
   case TB_RELU:
-    return for_each(x, n, [](F v) { return max(v, set(0.0f)); });
+    return map(x, n, [](F v, int) { return max(v, set(0.0f)); });
   case TB_TANH:
     for (int i = 0; i < n; i++)
       // Through double: the last bit of tanhf is another one in every C library, this one is not.
       x[i] = static_cast<float>(__builtin_tanh(static_cast<double>(x[i])));
-    return;
-  default:
-    return;
+    break;
   }
+  return range(x, n);
 }
 
 float dot(const float *x, const float *w, int n) {

@@ -6,7 +6,7 @@ import io
 import sys
 import warnings
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, cast
@@ -213,8 +213,8 @@ def _decode(line: bytes, number: int) -> str:
 
 def _typed() -> Iterator[list[str]]:
     """Lines that a person types."""
-    import readline  # noqa: F401  (lets `input` edit the line and go back to earlier ones)
-
+    with suppress(ImportError):  # not everywhere
+        import readline  # noqa: F401  (lets `input` edit the line and go back to earlier ones)
     typer.echo("Type a text and press Enter; Ctrl-D ends.", err=True)
     while True:
         try:

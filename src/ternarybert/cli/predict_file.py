@@ -44,15 +44,14 @@ class Report:
     rows: int = 0
     resumed: int = 0  # rows that an earlier run had done
     without_text: int = 0
-    seconds: float = 0.0
-    started: float = field(default_factory=time.monotonic, repr=False)
+    started: float = field(default_factory=time.monotonic)
 
-    def done(self) -> dict[str, Any]:
-        """The numbers, with the speed."""
-        self.seconds = time.monotonic() - self.started
-        new = self.rows - self.resumed
-        speed = {"rows_per_second": round(new / max(self.seconds, 1e-9), 1), "seconds": round(self.seconds, 2)}
-        return {"rows": self.rows, "resumed": self.resumed, "without_text": self.without_text, **speed}
+    def numbers(self) -> dict[str, Any]:
+        """What was done so far, and how fast."""
+        seconds = max(time.monotonic() - self.started, 1e-9)
+        counts = {"rows": self.rows, "resumed": self.resumed, "without_text": self.without_text}
+        speed = (self.rows - self.resumed) / seconds
+        return {**counts, "seconds": round(seconds, 2), "rows_per_second": round(speed, 1)}
 
 
 def predict_file(model: Model, folder: Path, source: InputOptions, answers: AnswerOptions) -> None:
@@ -72,7 +71,7 @@ def predict_file(model: Model, folder: Path, source: InputOptions, answers: Answ
         except KeyboardInterrupt:
             typer.echo(f"\nternarybert: stopped after {report.rows:,} rows; the same command goes on", err=True)
             raise typer.Exit(130) from None  # what a shell calls a command that Ctrl-C ended
-    _say(report.done(), answers)
+    _say(report.numbers(), answers)
 
 
 def _write(
@@ -83,7 +82,7 @@ def _write(
     if taken := [name for name in said_names if name in names]:
         raise OptionError(f"{rows.path} already has a column '{taken[0]}', where answers would go; rename it")
     form = format_of(answers.output, rows, names)
-    job = _job(folder, rows, columns, answers)
+    job = _job(model, folder, rows, columns, answers)
     with ResumableFile(answers.output, job, force=answers.force) as file, _Bar(rows, report) as bar:
         report.rows = report.resumed = file.state.done
         left = islice(iter(rows), file.state.done, None)
@@ -148,12 +147,13 @@ def _columns(model: Model, rows: Rows, source: InputOptions) -> tuple[str, ...]:
     return columns
 
 
-def _job(folder: Path, rows: Rows, columns: tuple[str, ...], answers: AnswerOptions) -> str:
-    """A name for everything that decides the output: the model, the input, the columns and the form."""
+def _job(model: Model, folder: Path, rows: Rows, columns: tuple[str, ...], answers: AnswerOptions) -> str:
+    """A name for everything that decides the output: the model, the input, and how one becomes the other."""
     file = rows.path.stat()
     config = (folder / "config.json").read_bytes()  # has the hash of the weights in it
-    said = [str(rows.path.resolve()), file.st_size, file.st_mtime_ns, columns, str(answers)]
-    return hashlib.sha256(config + json.dumps(said).encode()).hexdigest()
+    input_file = (str(rows.path.resolve()), file.st_size, file.st_mtime_ns)
+    how = (columns, model.max_length, answers.every, answers.null_threshold, str(answers.output))
+    return hashlib.sha256(config + json.dumps([input_file, how]).encode()).hexdigest()
 
 
 def _say(report: dict[str, Any], answers: AnswerOptions) -> None:
@@ -188,7 +188,7 @@ class _Bar:
     def move(self) -> None:
         """Show how far the file was read."""
         if self._bar is not None:
-            done = self._report.done()
+            done = self._report.numbers()
             text = f"{done['rows']:,} rows, {done['rows_per_second']:,.0f} rows/s"
             self._bar.update(self._task, completed=self._rows.share, text=text)
 

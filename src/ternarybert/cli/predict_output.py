@@ -68,7 +68,7 @@ class _Parquet(Format):
 
     def finish(self, file: ResumableFile) -> None:
         """Join rows and answers, batch by batch."""
-        _, parquet = import_parquet()
+        pyarrow, parquet = import_parquet()
         joined = file.path.with_name(f"{file.path.name}.joined")
         writer = None
         try:
@@ -76,6 +76,9 @@ class _Parquet(Format):
                 for table in _tables(self.rows, answers):
                     writer = writer or parquet.ParquetWriter(joined, table.schema)
                     writer.write_table(table.cast(writer.schema))
+        except pyarrow.ArrowException as error:
+            reason = str(error).splitlines()[0]
+            raise DataError(f"{self.rows.path} makes no parquet table ({reason}); write to a .jsonl file") from error
         finally:
             if writer is not None:
                 writer.close()

@@ -117,8 +117,8 @@ _ERRORS: dict[int, type[TernaryBertError]] = {
 
 @cache
 def library() -> ctypes.CDLL:
-    """The native library with the signatures of the engine declared."""
-    lib = _native.library()
+    """The native library with the signatures of the engine declared, on a handle that nobody else declares on."""
+    lib = ctypes.CDLL(_native.library()._name)
     handle = ctypes.c_void_p
     lib.tb_model_create.argtypes = [POINTER(CConfig), c_char_p, c_int32, POINTER(handle), POINTER(CError)]
     lib.tb_model_create.restype = c_int

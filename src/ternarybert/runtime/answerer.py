@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
-from ternarybert.errors import InputError
+from ternarybert.errors import DataError, InputError
 from ternarybert.runtime.model import Model, chunks
 from ternarybert.runtime.network import Output
 from ternarybert.runtime.results import Answer
-from ternarybert.runtime.text import Text
+from ternarybert.runtime.text import Text, as_stream
 from ternarybert.tasks.squad import SQUAD, SquadTask
-from ternarybert.tasks.squad_features import Windower
+from ternarybert.tasks.squad_features import Window, Windower
 from ternarybert.tasks.squad_questions import Question
 
 
@@ -26,9 +26,9 @@ class Answerer(Model):
         self.task: SquadTask = SQUAD.get(task or "", SQUAD["squad"])
         self._windower: Windower | None = None
 
-    def stream(self, texts: Iterator[Text] | Sequence[Text]) -> Iterator[Answer]:
+    def stream(self, texts: Iterable[Any]) -> Iterator[Answer]:
         """Answer pairs of a question and a context."""
-        for chunk in chunks(iter(texts)):
+        for chunk in chunks(as_stream(texts)):
             yield from self._answer_all(chunk)
 
     def _answer_all(self, chunk: Sequence[Text]) -> list[Answer]:
@@ -39,7 +39,7 @@ class Answerer(Model):
                 raise InputError(f"a question needs a context to look in: (question, context), not {pair!r:.40}")
             if pair[1].strip():
                 questions.append(Question(*pair, id=str(place)))
-        windows = self._windows().windows(questions)
+        windows = self._cut(questions)
         # Windows have types of their own, whatever the folder's tokenizer would give in transformers.
         types = self.text.model_has_types
         inputs = [(window.input_ids, window.token_type_ids if types else None) for window in windows]
@@ -48,6 +48,14 @@ class Answerer(Model):
         for prediction in found:
             answers[int(prediction.id)] = Answer.of(prediction)
         return answers
+
+    def _cut(self, questions: list[Question]) -> list[Window]:
+        try:
+            return self._windows().windows(questions)
+        except DataError:  # a context may hold nothing that the tokenizer sees, such as control characters only
+            encode = self.text.tokenizer.encode
+            seen = [one for one in questions if encode(one.context, add_special_tokens=False).ids]
+            return self._windows().windows(seen)
 
     def _windows(self) -> Windower:
         if self._windower is None:  # made when first needed: it copies the tokenizer

@@ -10,7 +10,7 @@ from tokenizers import Encoding
 from ternarybert.errors import InputError, PackedConfigError, suggest
 from ternarybert.runtime.model import Model
 from ternarybert.runtime.network import Floats, Output
-from ternarybert.runtime.results import Label, Labels, Number, Tags, Word, named, sigmoid, softmax
+from ternarybert.runtime.results import Label, Labels, Number, Tags, Word, shares, sigmoid, softmax
 from ternarybert.runtime.text import Text
 
 
@@ -24,16 +24,15 @@ class Classifier(Model):
         self.problem = problem_of(self.config, len(self.labels))
 
     def _answer(self, text: Text, encoding: Encoding, rows: Floats) -> Label | Labels | Number:
-        logits = rows[0]
+        logits = rows[0].tolist()
         if self.problem == "regression":
-            values = tuple(logits.tolist())
-            return Number(values[0], values)
+            return Number(logits[0], tuple(logits))
         if self.problem == "multi_label_classification":
-            scores = named(self.labels, sigmoid(logits).tolist())
+            scores = dict(zip(self.labels, map(sigmoid, logits), strict=True))
             return Labels(tuple(name for name, score in scores.items() if score >= 0.5), scores)
-        shares = softmax(logits)
-        best = int(logits.argmax())
-        return Label(self.labels[best], float(shares[best]), named(self.labels, shares.tolist()))
+        scores = dict(zip(self.labels, shares(logits), strict=True))
+        best = self.labels[int(rows[0].argmax())]
+        return Label(best, scores[best], scores)
 
 
 class Tagger(Model):

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import time
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
-from itertools import islice
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import islice, pairwise
 from typing import Any, ClassVar
 
 import numpy as np
@@ -18,7 +18,7 @@ from tokenizers import Encoding
 
 from ternarybert.errors import InputError, PackedConfigError, TruncationWarning, UnsupportedModelError, suggest
 from ternarybert.runtime.network import Batch, Floats, Output, Runner
-from ternarybert.runtime.text import Text, TextEncoder, as_texts
+from ternarybert.runtime.text import Text, TextEncoder, as_stream, as_texts
 
 POOLINGS = {"mean": Output.MEAN, "cls": Output.FIRST, "pooler": Output.DENSE, "tokens": Output.HIDDEN}
 
@@ -52,9 +52,9 @@ class Model:
         answers = list(self.stream(given))
         return answers[0] if single else answers
 
-    def stream(self, texts: Iterator[Text] | Sequence[Text]) -> Iterator[Any]:
+    def stream(self, texts: Iterable[Any]) -> Iterator[Any]:
         """Answer one text after the other, in order, without ever holding all of them."""
-        for text, encoding, rows in self._run(texts, self._output()):
+        for text, encoding, rows in self._run(as_stream(texts), self._output()):
             yield self._answer(text, encoding, rows)
 
     def logits(self, texts: Any) -> Any:
@@ -100,7 +100,7 @@ class Model:
     def _answer(self, text: Text, encoding: Encoding, rows: Floats) -> Any:
         raise NotImplementedError
 
-    def _run(self, texts: Iterator[Text] | Sequence[Text], output: Output) -> Iterator[tuple[Text, Encoding, Floats]]:
+    def _run(self, texts: Iterable[Text], output: Output) -> Iterator[tuple[Text, Encoding, Floats]]:
         """Each text with its tokens and its rows of the output, in order; cut texts are counted and told at the end."""
         seen = cut = 0
         for chunk in chunks(iter(texts)):
@@ -125,9 +125,9 @@ class Model:
             types = [inputs[i][1] for i in places]
             batch = Batch.of([inputs[i][0] for i in places], None if types[0] is None else types)
             rows = self.runner.run(batch, output)
-            ends = batch.starts()[1:] if per_token else range(1, len(places) + 1)
-            for i, part in zip(places, np.split(rows, list(ends)[:-1]), strict=True):
-                found[i] = part
+            starts = batch.starts() if per_token else range(len(places) + 1)
+            for i, ends in zip(places, pairwise(starts), strict=True):
+                found[i] = rows[slice(*ends)]
         return found  # type: ignore[return-value]
 
 

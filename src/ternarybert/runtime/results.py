@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -123,14 +124,18 @@ def softmax(logits: NDArray[np.float32]) -> NDArray[np.float64]:
     return np.asarray(powers / powers.sum(-1, keepdims=True))
 
 
-def sigmoid(logits: NDArray[np.float32]) -> NDArray[np.float64]:
-    """Each label's own probability."""
-    return np.asarray(1 / (1 + np.exp(-logits.astype(np.float64))))
+def shares(logits: Sequence[float]) -> list[float]:
+    """The same for a few numbers, where NumPy would take ten times as long."""
+    largest = max(logits)
+    powers = [math.exp(x - largest) for x in logits]
+    total = sum(powers)
+    return [power / total for power in powers]
 
 
-def named(names: Sequence[str], values: Iterable[float]) -> dict[str, float]:
-    """Scores by label."""
-    return dict(zip(names, values, strict=True))
+def sigmoid(x: float) -> float:
+    """A label's own probability."""
+    power = math.exp(-abs(x))  # never overflows
+    return 1 / (1 + power) if x >= 0 else power / (1 + power)
 
 
 def _parts(label: str) -> tuple[str, str]:

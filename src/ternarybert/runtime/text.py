@@ -7,7 +7,7 @@ word list of BERT, `vocab.txt`, which says the same in another way.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -39,13 +39,13 @@ class TextEncoder:
         self.tokenizer.enable_truncation(max_length, strategy="longest_first", direction=self._side)
 
     def encode(self, texts: Sequence[Text], *, offsets: bool = False, parallel: bool = False) -> list[Encoding]:
-        """Encode texts and pairs. `offsets` also finds each token's place; `parallel` uses the tokenizer's threads."""
-        encode = self.tokenizer.encode_batch if offsets else self.tokenizer.encode_batch_fast
+        """Encode texts and pairs. `parallel` uses the tokenizer's threads, which may spare itself the `offsets`."""
+        encode = self.tokenizer.encode
         try:
             if parallel and len(texts) > 1:
-                return list(encode(texts))
-            # One by one, no thread is started: what starts threads cannot be forked without a warning.
-            return [encode([text])[0] for text in texts]
+                return list((self.tokenizer.encode_batch if offsets else self.tokenizer.encode_batch_fast)(texts))
+            # One by one no thread is started, which a model on one thread has no use for and a fork does not survive.
+            return [encode(text) if isinstance(text, str) else encode(*text) for text in texts]
         except TypeError as error:
             raise InputError(_half_character(texts)) from error
 
@@ -63,9 +63,14 @@ def as_texts(given: object) -> tuple[list[Text], bool]:
         return [given], True
     if isinstance(given, tuple) and (pair := _pair(given)):
         return [pair], True
-    if given is None or isinstance(given, (bytes, bytearray, Mapping)) or not hasattr(given, "__iter__"):
+    if not isinstance(given, Iterable) or isinstance(given, (bytes, bytearray, Mapping)):
         raise InputError(f"expected a text, a pair of texts or a list of them, not {_show(given)}")
-    return [_as_text(one, place) for place, one in enumerate(given)], False
+    return list(as_stream(given)), False
+
+
+def as_stream(given: Iterable[object]) -> Iterator[Text]:
+    """Texts and pairs one after the other, each looked at when its turn comes."""
+    return (_as_text(one, place) for place, one in enumerate([given] if isinstance(given, str) else given))
 
 
 def _as_text(one: object, place: int) -> Text:

@@ -21,6 +21,7 @@ from ternarybert.tasks.files import Table
 Row: TypeAlias = tuple[int, dict[str, object]]  # the line or row where it stands, and its fields
 
 _SAMPLE = 200  # rows that are looked at to see what the columns are
+_ESCAPED_HALF = "\\ud"  # how JSON begins a surrogate, alone or in a pair
 _BATCH = 1024  # rows of a parquet file
 
 
@@ -167,6 +168,8 @@ def _read_json(rows: Rows) -> Iterator[Row]:
 def _object(rows: Rows, number: int, line: str) -> dict[str, object]:
     try:
         record = json.loads(line)
+        if _ESCAPED_HALF in line.lower():  # half of an emoji, say, which no file and no tokenizer can take
+            record = json.loads(json.dumps(record, ensure_ascii=False).encode(errors="replace"))
     except json.JSONDecodeError as error:
         raise DataError(f"{rows.place(number)}: not JSON ({error.msg}); one object a line") from error
     if not isinstance(record, dict):

@@ -1,0 +1,100 @@
+// How fast the forward pass is, with random weights: milliseconds, multiplications a second, and the share of what the
+// CPU could do if it did nothing but multiply.
+//
+//   bench [base|mini] [threads] [kernel]
+#include "../tests/random_model.h"
+#include "peak.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <string>
+
+namespace {
+
+struct Case {
+  int sequences, length;
+};
+
+// Multiplications of integers that the output needs: in the last layer only keys and values of all tokens.
+double macs(const Shape &s, const Case &c) {
+  const double n = c.length, h = s.hidden, i = s.intermediate;
+  const double token = 4 * h * h + 2 * h * i, attention = 2 * n * n * h;
+  const double last = n * 2 * h * h + 2 * n * h + (2 * h * h + 2 * h * i) + h * h;
+  return c.sequences * ((s.layers - 1) * (n * token + attention) + last);
+}
+
+double peak(const std::string &kernel) {
+#if defined(__x86_64__)
+  if (kernel == "avx2") return measure_peak(avx2_round, kAvx2Macs);
+  if (kernel == "avx512vnni") return measure_peak(avx512vnni_round, kAvx512VnniMacs);
+#endif
+  (void)kernel;
+  return 0.0;
+}
+
+double wall_seconds() {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+
+struct Seconds {
+  double median, best;
+};
+
+// Of at least `least` runs. One thread: its CPU time; more: the clock on the wall.
+Seconds measure(const tb_model *model, const RandomBatch &batch, int threads, int least) {
+  const tb_batch b = batch.get();
+  std::vector<float> result(2 * batch.lengths.size());
+  std::vector<double> times;
+  tb_error error;
+  const double start = wall_seconds();
+  while (static_cast<int>(times.size()) < least || wall_seconds() - start < 1.0) {
+    const double begin = threads == 1 ? thread_seconds() : wall_seconds();
+    if (tb_run(model, &b, TB_OUTPUT_LOGITS, result.data(), result.size(), &error) != TB_OK) {
+      std::fprintf(stderr, "%s\n", error.message);
+      std::exit(1);
+    }
+    times.push_back((threads == 1 ? thread_seconds() : wall_seconds()) - begin);
+  }
+  std::sort(times.begin(), times.end());
+  return {times[times.size() / 2], times[0]};
+}
+
+} // namespace
+
+int main(int count, char **arguments) {
+  const std::string name = count > 1 ? arguments[1] : "base";
+  const int threads = count > 2 ? std::atoi(arguments[2]) : 1;
+  const char *wanted = count > 3 ? arguments[3] : nullptr;
+  const Shape shape = name == "mini" ? Shape{384, 12, 1536, 6, 30522, 512} : Shape{768, 12, 3072, 12, 30522, 512};
+
+  tb_model *model = nullptr;
+  tb_error error;
+  double load;
+  {
+    const RandomModel made(shape);
+    const double begin = wall_seconds();
+    if (tb_model_create(&made.config, wanted, threads, &model, &error) != TB_OK) {
+      std::fprintf(stderr, "%s\n", error.message);
+      return 1;
+    }
+    load = wall_seconds() - begin;
+  }
+  const double best = peak(tb_model_kernel(model)) * threads;
+  std::printf("%s, %d thread(s), kernel %s: %.1f MB, made in %.0f ms; peak %.1f GMAC/s\n", name.c_str(), threads,
+              tb_model_kernel(model), static_cast<double>(tb_model_memory(model)) * 1e-6, load * 1e3, best);
+  for (const Case c : {Case{1, 16}, Case{1, 64}, Case{1, 128}, Case{1, 384}, Case{8, 128}, Case{32, 128}}) {
+    const RandomBatch batch(c.sequences, c.length, shape.vocabulary);
+    measure(model, batch, threads, 1);
+    const Seconds seconds = measure(model, batch, threads, 5);
+    const double rate = macs(shape, c) * 1e-9 / seconds.median;
+    std::printf("  %2dx%-3d  %8.2f ms (best %8.2f)  %6.1f GMAC/s", c.sequences, c.length, seconds.median * 1e3,
+                seconds.best * 1e3, rate);
+    if (best > 0) std::printf("  %3.0f %%", 100 * rate / best);
+    std::printf("\n");
+    std::fflush(stdout);
+  }
+  tb_model_free(model);
+  return 0;
+}
