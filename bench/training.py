@@ -21,11 +21,13 @@ from datasets import Dataset
 from transformers import AutoModelForSequenceClassification, AutoTokenizer, TrainingArguments
 
 from ternarybert.distill.features import LENGTH, Collator, Features, tokenize
+from ternarybert.distill.head import Head
+from ternarybert.distill.heads import head_of
 from ternarybert.distill.memory import ROW_NUMBER, TeacherMemory
 from ternarybert.distill.sampler import SimilarLengths
 from ternarybert.distill.ternarize import set_dropout
 from ternarybert.distill.trainer import DistillTrainer
-from ternarybert.recipe import PRESETS, ROW, Recipe
+from ternarybert.recipe import PRESETS, ROW
 from ternarybert.student import TernaryEmbedding, expose_scores, make_student, quantized_layers
 from ternarybert.tasks import load_glue
 
@@ -35,8 +37,8 @@ BATCH = 32
 class Side:
     """One way of training, on its own copy of the models."""
 
-    def __init__(self, folder: str, rows: Dataset, features: Features, recipe: Recipe, as_released: bool) -> None:
-        self.rows, self.as_released = rows, as_released
+    def __init__(self, folder: str, rows: Dataset, features: Features, head: Head, as_released: bool) -> None:
+        self.rows, self.as_released, recipe = rows, as_released, PRESETS["default"]
         self.model = make_student(AutoModelForSequenceClassification.from_pretrained(folder), recipe)
         set_dropout(self.model, recipe.schedule.dropout)
         self.collate = Collator(features.tokenizer, "max" if as_released else "dynamic", features.max_length)
@@ -46,7 +48,7 @@ class Side:
             train_dataset=rows,
             processing_class=features.tokenizer,
             recipe=recipe,
-            regression=False,
+            head=head,
             teacher=expose_scores(AutoModelForSequenceClassification.from_pretrained(folder)),
         )
         self.optimizer = self.trainer.create_optimizer()
@@ -54,7 +56,7 @@ class Side:
     def remember(self) -> None:
         """Begin with an empty memory of the teacher, as a run does."""
         if not self.as_released:
-            self.trainer.memory = TeacherMemory(self.trainer.teacher, self.rows, self.collate)
+            self.trainer.memory = TeacherMemory(self.trainer.teacher, self.rows, self.collate, self.trainer.head)
 
     def epoch(self, seed: int) -> float:
         """Seconds that an epoch takes."""
@@ -109,13 +111,15 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=8, help="of an epoch")
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
-    features = tokenize(load_glue(options.task, options.data), AutoTokenizer.from_pretrained(options.teacher))
+    data = load_glue(options.task, options.data)
+    head = head_of(data.task)
+    features = tokenize(data, AutoTokenizer.from_pretrained(options.teacher))
     assert features.train is not None
     rows = features.train.shuffle(seed=0).select(range(BATCH * options.steps))
     rows = rows.add_column(ROW_NUMBER, list(range(len(rows))))
     sides = {
-        "ours": Side(options.teacher, rows, features, PRESETS["default"], as_released=False),
-        "as released": Side(options.teacher, rows, features, PRESETS["default"], as_released=True),
+        "ours": Side(options.teacher, rows, features, head, as_released=False),
+        "as released": Side(options.teacher, rows, features, head, as_released=True),
     }
     for side in sides.values():
         side.epoch(0)  # everything allocated and warm

@@ -8,10 +8,12 @@ from ternarybert.errors import RecipeError
 from ternarybert.recipe import (
     LAYER,
     METHOD_BITS,
+    ONE_STAGE,
     PRESETS,
     ROW,
     TENSOR,
     TOKEN,
+    TWO_STAGES,
     Bits,
     Distill,
     Granularity,
@@ -81,7 +83,7 @@ def recipes(draw):
 
     bits = Bits(*(draw(st.sampled_from(options)) for options in ([2, 3, 4, 8, 32],) * 2 + ([4, 8, 32],)))
     terms = Distill(draw(st.floats(0, 9)), draw(st.floats(0, 9)), draw(st.floats(0.1, 9)))
-    stages = draw(st.sampled_from([(Stage(),), (Stage(0.25, ("logits",)), Stage(0.75))]))
+    stages = draw(st.sampled_from([None, (Stage(),), (Stage(0.25, ("logits",)), Stage(0.75))]))
     return Recipe(
         "drawn", bits, scheme(bits.w), scheme(bits.e), distill=terms, stages=stages, pooler=draw(st.booleans())
     )
@@ -203,3 +205,14 @@ def test_a_changed_preset_does_not_keep_its_name():
 def test_granularities_check_themselves(kind, rows):
     with pytest.raises(RecipeError):
         Granularity(kind, rows)
+
+
+def test_stages_that_are_not_said_are_those_of_the_paper():
+    paper = PRESETS["paper"]
+    assert paper.for_task(two_stages=True).stages == TWO_STAGES
+    assert paper.for_task(two_stages=False).stages == ONE_STAGE
+    assert TWO_STAGES[0].terms == ("hidden", "attention")
+    said = paper.override({"stages": "[{share: 1}]"})
+    assert said.stages == ONE_STAGE
+    for recipe in (said, PRESETS["default"], PRESETS["reference"]):
+        assert recipe.for_task(two_stages=True) is recipe

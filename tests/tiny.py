@@ -4,7 +4,15 @@ from pathlib import Path
 
 import torch
 from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors
-from transformers import BertConfig, BertForSequenceClassification, PreTrainedTokenizerFast
+from transformers import (
+    BertConfig,
+    BertForQuestionAnswering,
+    BertForSequenceClassification,
+    PreTrainedModel,
+    PreTrainedTokenizerFast,
+)
+
+from ternarybert.tasks.squad_questions import Answer, Question
 
 WORDS = "the a film movie was is very good great bad awful plot acting fun dull and not i we liked hated it".split()  # noqa: SIM905
 
@@ -45,7 +53,16 @@ def config(**changes: object) -> BertConfig:
 def bert(seed: int = 0, scale: float = 4.0, **changes: object) -> BertForSequenceClassification:
     """A classifier whose weights are large enough that attention is not flat."""
     torch.manual_seed(seed)
-    model = BertForSequenceClassification(config(**changes))
+    return enlarged(BertForSequenceClassification(config(**changes)), scale)
+
+
+def answerer(seed: int = 0, scale: float = 4.0, **changes: object) -> BertForQuestionAnswering:
+    """The same with a head that answers questions."""
+    torch.manual_seed(seed)
+    return enlarged(BertForQuestionAnswering(config(**changes)), scale)
+
+
+def enlarged(model: PreTrainedModel, scale: float) -> PreTrainedModel:
     with torch.no_grad():
         for name, parameter in model.named_parameters():
             if "LayerNorm" not in name:
@@ -65,9 +82,23 @@ def batch(seed: int = 0, lengths: tuple[int, ...] = (9, 5, 7), vocabulary: int =
     return {"input_ids": ids, "token_type_ids": segments, "attention_mask": mask}
 
 
-def save(folder: Path, dtype: torch.dtype = torch.float32, **changes: object) -> str:
-    """A classifier and its tokenizer as a Hugging Face folder."""
+def save(folder: Path, dtype: torch.dtype = torch.float32, make=bert, **changes: object) -> str:
+    """A classifier, or what `make` makes, and its tokenizer as a Hugging Face folder."""
     known = tokenizer()
-    bert(vocab_size=len(known), **changes).to(dtype).save_pretrained(folder)
+    make(vocab_size=len(known), **changes).to(dtype).save_pretrained(folder)
     known.save_pretrained(folder)
     return str(folder)
+
+
+def questions(count: int, start: int = 0, silent: bool = False) -> list[Question]:
+    """Contexts of varying length with one adjective, which is the answer; with `silent` every third has none."""
+    made = []
+    for i in range(start, start + count):
+        word = ("good", "great", "awful", "dull")[i % 4]
+        if silent and i % 3 == 0:
+            word = "film"
+        before, after = "the plot was it and " * (i % 5), " and we liked the acting" * (i // 2 % 8)
+        context = f"{before}the film was {word}{after}"
+        answers = () if word == "film" else (Answer(word, len(before) + len("the film was ")),)
+        made.append(Question("was it fun", context, answers, str(i), f"article {i % 7}"))
+    return made

@@ -38,6 +38,10 @@ enum tb_cpu_feature {
 /* What this CPU has and the operating system lets programs use. */
 TB_API uint32_t tb_cpu_features(void);
 
+/* Billions of multiplications of bytes that one core can do in a second, measured in half a second on registers alone;
+ * 0 where that is not known. */
+TB_API double tb_peak(void);
+
 /* ---- Status ---------------------------------------------------------------------------------------------------- */
 
 enum tb_status {

@@ -32,7 +32,7 @@ DATA_ERRORS = {
     "an unknown kind of file": (["--train", "mail.docx"], "unknown kind of file '.docx'"),
     "no data": ([], "no data: name your own file"),
     "two kinds of data": (["--task", "sst2", "--train", "mail.csv"], "cannot go together"),
-    "a folder without a task": (["--data", "."], "--data is the folder of a GLUE task and needs --task"),
+    "a folder without a task": (["--data", "."], "--data is the folder of a GLUE or SQuAD task and needs --task"),
     "an unknown task": (["--task", "sst3", "--data", "."], "unknown task 'sst3'; did you mean 'sst2'?"),
     "a task that is not there": (["--task", "sst2", "--data", "."], "holds no SST-2: expected train.tsv or dev.tsv"),
 }

@@ -11,7 +11,9 @@ from ternarybert.distill.losses import (
     loss_attention,
     loss_hidden,
     loss_labels,
+    loss_labels_spans,
     loss_pred,
+    loss_pred_spans,
     soft_cross_entropy,
     without_padded_keys,
 )
@@ -104,3 +106,54 @@ def test_layer_map():
     assert layer_map(4, 4) == [1, 2, 3, 4]
     with pytest.raises(ValueError, match="do not spread evenly"):
         layer_map(5, 12)
+
+
+def spans_by_hand(student, teacher):
+    """SCE(start) + SCE(end) of every row of MASK, from its real tokens only."""
+    rows = []
+    for row, mask in enumerate(MASK):
+        n, total = int(mask.sum()), 0.0
+        for side in range(2):
+            p = np.exp(teacher[row, side, :n].numpy())
+            q = np.exp(student[row, side, :n].numpy())
+            total -= float((p / p.sum() * np.log(q / q.sum())).sum())
+        rows.append(total)
+    return np.array(rows)
+
+
+def test_l_pred_of_spans_by_hand():
+    """A mean over examples, not over tokens; what stands in the padding does not matter."""
+    student, teacher = torch.randn(2, 3, 2, 4).double()
+    by_hand, lengths = spans_by_hand(student, teacher), MASK.sum(1).numpy()
+    for padding in (0.0, 1e4, -1e4):
+        padded = [x.masked_fill(~MASK.bool()[:, None, :], padding) for x in (student, teacher)]
+        assert float(loss_pred_spans(*padded, MASK)) == pytest.approx(by_hand.mean(), rel=1e-6)
+        assert float(loss_pred_spans(*padded, MASK, "element")) == pytest.approx((by_hand / lengths).mean(), rel=1e-6)
+
+
+def test_l_pred_of_spans_as_released():
+    """Without a mask: element means over examples and tokens, padding included, of start and of end."""
+    student, teacher = torch.randn(2, 3, 2, 384)
+    start, end = (soft_cross_entropy(student[:, side], teacher[:, side], "element") for side in range(2))
+    torch.testing.assert_close(loss_pred_spans(student, teacher, None, "element"), start + end)
+    torch.testing.assert_close(loss_pred_spans(student, teacher, None), 384 * (start + end))
+
+
+def test_padding_gets_no_gradient():
+    logits = torch.randn(3, 2, 4, requires_grad=True)
+    labels = torch.tensor([[1, 2], [0, 0], [3, 3]])
+    (loss_pred_spans(logits, torch.randn(3, 2, 4), MASK) + loss_labels_spans(logits, labels, MASK)).backward()
+    real = MASK.bool()[:, None, :].expand(3, 2, 4)
+    assert not logits.grad[~real].any()
+    assert torch.isfinite(logits.grad).all()
+
+
+def test_labels_of_spans_by_hand():
+    """BERT's mean of two cross-entropies over the rows with a label; none at all is no loss, and not 0/0."""
+    logits, labels = torch.randn(3, 2, 4).double(), torch.tensor([[1, 2], [0, 0], [-1, -1]])
+    by_hand = []
+    for row in range(2):
+        shares = [logits[row, side, : MASK[row].sum()].softmax(0) for side in range(2)]
+        by_hand.append(-sum(float(shares[side][labels[row, side]].log()) for side in range(2)) / 2)
+    assert float(loss_labels_spans(logits, labels, MASK)) == pytest.approx(np.mean(by_hand), rel=1e-6)
+    assert float(loss_labels_spans(logits, torch.full((3, 2), -1), MASK)) == 0.0

@@ -7,13 +7,15 @@ import pytest
 import torch
 
 from ternarybert.distill import memory
-from ternarybert.distill.features import LENGTH, Collator, tokenize
+from ternarybert.distill.features import LENGTH, Collator, tokenize, tokenize_questions
+from ternarybert.distill.heads import head_of
 from ternarybert.distill.memory import ROW_NUMBER, TeacherMemory, fits, remember
 from ternarybert.recipe import PRESETS
 from ternarybert.student import expose_scores
+from ternarybert.tasks import GLUE, SQUAD, SquadData
 from tests import tiny
 
-RECIPE = PRESETS["default"]
+RECIPE, HEAD = PRESETS["default"], head_of(GLUE["mrpc"])
 
 
 @pytest.fixture
@@ -40,7 +42,7 @@ def arguments(**changes):
 
 def test_outputs_are_the_teachers_within_half_precision(teacher, numbered):
     collate = Collator(tiny.tokenizer())
-    remembered = TeacherMemory(teacher, numbered, collate)
+    remembered = TeacherMemory(teacher, numbered, collate, HEAD)
     batch = collate([numbered[i] for i in (5, 0, 3)])
     rows, mask = batch.pop(ROW_NUMBER), batch["attention_mask"].bool()
     batch.pop("labels", None)
@@ -59,7 +61,7 @@ def test_outputs_are_the_teachers_within_half_precision(teacher, numbered):
 
 
 def test_what_is_remembered_does_not_depend_on_the_order(teacher, numbered):
-    one, other = (TeacherMemory(teacher, numbered, Collator(tiny.tokenizer())) for _ in range(2))
+    one, other = (TeacherMemory(teacher, numbered, Collator(tiny.tokenizer()), HEAD) for _ in range(2))
     width = max(numbered[LENGTH])
     every = torch.arange(len(numbered))
     for row in every:
@@ -83,13 +85,38 @@ def test_only_what_fits_is_remembered(teacher, numbered, monkeypatch):
     assert fits(config, lengths)
     monkeypatch.setattr(memory, "_memory", lambda: 4 * needed - 4)
     assert not fits(config, lengths)
-    assert remember(teacher, numbered, Collator(tiny.tokenizer()), arguments(), RECIPE) is None
+    assert remember(teacher, numbered, Collator(tiny.tokenizer()), arguments(), RECIPE, HEAD) is None
 
 
 def test_only_where_it_pays(teacher, numbered):
     collate = Collator(tiny.tokenizer())
-    assert remember(teacher, numbered, collate, arguments(), RECIPE) is not None
-    assert remember(teacher, numbered, collate, arguments(num_train_epochs=1), RECIPE) is None
-    assert remember(teacher, numbered, collate, arguments(max_steps=1), RECIPE) is None
+    assert remember(teacher, numbered, collate, arguments(), RECIPE, HEAD) is not None
+    assert remember(teacher, numbered, collate, arguments(num_train_epochs=1), RECIPE, HEAD) is None
+    assert remember(teacher, numbered, collate, arguments(max_steps=1), RECIPE, HEAD) is None
     unmasked = dataclasses.replace(RECIPE, distill=dataclasses.replace(RECIPE.distill, masked=False))
-    assert remember(teacher, numbered, collate, arguments(), unmasked) is None
+    assert remember(teacher, numbered, collate, arguments(), unmasked, HEAD) is None
+
+
+def test_logits_of_tokens_are_padded_to_the_batch():
+    task = dataclasses.replace(SQUAD["squad"], max_length=40)
+    windows = tokenize_questions(SquadData(task, tiny.questions(40), {}), tiny.tokenizer()).train
+    windows = windows.add_column(ROW_NUMBER, list(range(len(windows))))
+    teacher, collate = expose_scores(tiny.answerer()).eval(), Collator(tiny.tokenizer())
+    remembered = TeacherMemory(teacher, windows, collate, head_of(task))
+    batch = collate([windows[i] for i in (0, 4, 9)])
+    rows, mask = batch.pop(ROW_NUMBER), batch["attention_mask"].bool()
+    batch.pop("labels")
+    with torch.no_grad():
+        expected = head_of(task).logits(teacher(**batch))
+    target = remembered(rows, batch["input_ids"].shape[1])
+    real = mask[:, None, :].expand_as(expected)
+    torch.testing.assert_close(target.logits[real], expected[real])
+    assert not target.logits[~real].any()
+
+
+def test_long_rows_are_computed_in_smaller_groups(teacher, numbered):
+    def group(length):
+        rows = numbered.remove_columns(LENGTH).add_column(LENGTH, [length] * len(numbered))
+        return TeacherMemory(teacher, rows, Collator(tiny.tokenizer()), HEAD).group
+
+    assert [group(length) for length in (16, 128, 256, 384, 2000)] == [32, 32, 8, 3, 1]

@@ -8,6 +8,7 @@ import torch
 from transformers import TrainingArguments
 
 from ternarybert.distill.features import Collator, tokenize
+from ternarybert.distill.heads import head_of
 from ternarybert.distill.losses import loss_attention, loss_hidden, soft_cross_entropy
 from ternarybert.distill.trainer import DistillTrainer
 from ternarybert.errors import DivergedError
@@ -42,7 +43,7 @@ def make_trainer(data, work: Path, recipe: Recipe, **arguments) -> DistillTraine
         data_collator=Collator(tokenizer),
         processing_class=tokenizer,
         recipe=recipe,
-        regression=False,
+        head=head_of(data.task),
         teacher=expose_scores(tiny.bert(**shape)),
     )
 
@@ -155,7 +156,7 @@ def test_a_shallower_student_learns_from_every_second_layer(data, tmp_path):
         data_collator=trainer.data_collator,
         processing_class=tokenizer,
         recipe=recipe,
-        regression=False,
+        head=head_of(data.task),
         teacher=deep,
     )
     assert twin.teacher_layers == [2, 4]

@@ -1,6 +1,7 @@
 """Questions and contexts: the answer is a piece of the context, whatever its length; or there is none."""
 
 import dataclasses
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -88,7 +89,8 @@ def test_a_question_needs_a_context(model, wrong):
 
 
 def test_what_it_was_trained_on_decides_whether_there_may_be_none(folders):
-    with ternarybert.load(folders("ForQuestionAnswering", metrics={"task": "squad_v2"})) as model:
-        assert model.task == SQUAD["squad_v2"]
-    with ternarybert.load(folders("ForQuestionAnswering", metrics={"task": "my questions"})) as model:
+    said = {"null_threshold": -1.5, "stride": 64}
+    with ternarybert.load(folders("ForQuestionAnswering", question_answering=said)) as model:
+        assert model.task == replace(SQUAD["squad_v2"], **said)
+    with ternarybert.load(folders("ForQuestionAnswering")) as model:
         assert model.task == SQUAD["squad"]

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from ternarybert.errors import DataError, HubError
-from ternarybert.tasks import SQUAD, hold_out, load_questions, load_squad, squad_task
+from ternarybert.tasks import SQUAD, answering_task, hold_out, load_questions, load_squad, squad_task
 from ternarybert.tasks.squad_questions import Question
 
 from .squad_made import dev_questions, made_questions, made_tokenizer, perfect_logits
@@ -37,7 +37,8 @@ def by_id(questions):
 def test_the_settings_of_the_paper():
     for task in SQUAD.values():
         assert (task.max_length, task.stride, task.max_question, task.max_answer, task.n_best) == (384, 128, 64, 30, 20)
-        assert (task.batch_size, task.epochs, task.learning_rate, task.metrics[0]) == (16, 3, 2e-5, "f1")
+        assert (task.batch_size, task.epochs, task.learning_rate) == (16, 3, 2e-5)
+    assert {name: task.metrics[0] for name, task in SQUAD.items()} == {"squad": "f1", "squad_v2": "best_f1"}
     assert {name: task.null_threshold for name, task in SQUAD.items()} == {"squad": None, "squad_v2": 0.0}
 
 
@@ -187,3 +188,29 @@ def test_version_1_always_answers():
     assert all(prediction.answer for prediction in predictions)
     assert task.score(questions, predictions) == {"exact": 100, "f1": 100, "total": 20}
     assert np.all([prediction.null_difference > 0 for prediction in predictions])
+
+
+@pytest.mark.parametrize("name", list(SQUAD))
+def test_a_config_says_how_to_ask(name):
+    task = replace(SQUAD[name], max_length=96, stride=32)
+    if name == "squad_v2":
+        task = replace(task, null_threshold=-1.25)
+    config = json.loads(json.dumps({"model_type": "bert", "question_answering": task.answering()}))
+    assert answering_task(config) == task
+    assert answering_task({}) == SQUAD["squad"]
+
+
+@pytest.mark.parametrize(
+    ("said", "complaint"),
+    [
+        (3, "is 3, not an object"),
+        ({"stride": 0}, r"question_answering.stride' is 0, not a whole number"),
+        ({"max_length": "384"}, "max_length' is '384'"),
+        ({"n_best": True}, "n_best' is True"),
+        ({"null_threshold": "low"}, "null_threshold' is 'low', not a number"),
+        ({"null_threshold": float("nan")}, "is nan, not a number"),
+    ],
+)
+def test_a_config_that_says_nonsense(said, complaint):
+    with pytest.raises(DataError, match=complaint):
+        answering_task({"question_answering": said})

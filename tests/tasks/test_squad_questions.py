@@ -7,7 +7,7 @@ import datasets
 import pytest
 
 from ternarybert.errors import DataError
-from ternarybert.tasks.squad_questions import Answer, Question, read_questions
+from ternarybert.tasks.squad_questions import Answer, Question, holds_questions, read_questions
 
 CONTEXT = "Super Bowl 50 was played in 2016 at Levi's Stadium in Santa Clara."
 OFFICIAL = {
@@ -200,3 +200,23 @@ def test_a_record_cannot_be_made_wrong():
         Question("Q?", " ")
     with pytest.raises(DataError, match="has no 'x' at character 1"):
         Question("Q?", "yy", (Answer("x", 1),))
+
+
+def test_files_that_hold_questions(tmp_path):
+    asked = {"question": "Where?", "context": CONTEXT}
+    official = tmp_path / "dev.json"
+    official.write_text(json.dumps(OFFICIAL))
+    assert holds_questions(official)
+    assert holds_questions(jsonl(tmp_path, asked))
+    assert holds_questions(jsonl(tmp_path, json.dumps([asked]), name="list.json"))
+    datasets.Dataset.from_list([asked]).to_parquet(tmp_path / "q.parquet")
+    assert holds_questions(tmp_path / "q.parquet")
+
+
+@pytest.mark.parametrize("row", [{"question": "a", "context": "b", "label": 1}, {"text": "a"}, "{", "3", ""])
+def test_files_that_hold_something_else(tmp_path, row):
+    assert not holds_questions(jsonl(tmp_path, row))
+    assert not holds_questions(tmp_path / "missing.jsonl")
+    table = tmp_path / "q.csv"
+    table.write_text("question,context\na,b\n")
+    assert not holds_questions(table)

@@ -5,7 +5,7 @@ import pytest
 
 from ternarybert.errors import MissingExtraError
 from ternarybert.tasks import Task
-from ternarybert.tasks.task import make_dataset
+from ternarybert.tasks.task import import_datasets, make_dataset
 
 PAIRS = Task("t", ("a", "b"), "label", ("no", "yes"), ("accuracy", "f1"))
 
@@ -34,4 +34,11 @@ def test_rows_have_the_canonical_columns():
 def test_a_missing_library_is_named_with_what_to_install(monkeypatch):
     monkeypatch.setitem(sys.modules, "datasets", None)
     with pytest.raises(MissingExtraError, match=r"pip install 'ternarybert\[train\]'"):
-        make_dataset([["x"]], None)
+        import_datasets()
+
+
+def test_without_the_library_rows_are_plain_columns(monkeypatch):
+    monkeypatch.setitem(sys.modules, "datasets", None)
+    rows = make_dataset([["x", "y"]], None)
+    assert list(rows["text"]) == ["x", "y"]
+    assert len(rows) == 2

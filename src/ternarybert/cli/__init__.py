@@ -27,6 +27,7 @@ COMMANDS = {
     "pack": ("pack", "PACK_EXAMPLE"),
     "unpack": ("pack", "UNPACK_EXAMPLE"),
     "augment": ("augment", "EXAMPLE"),
+    "bench": ("bench", "BENCH_EXAMPLE"),
     "doctor": ("doctor", "DOCTOR_EXAMPLE"),
 }
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from ternarybert.augment.pipeline import Progress
     from ternarybert.distill.augmented import Augmentation
-    from ternarybert.tasks import Task
+    from ternarybert.tasks import SquadTask, Task
 
 _PANEL = "Augmentation"
 _FROM_TEACHER = "no masked-language model and no GloVe vectors were named: words come from the teacher's own embeddings"
@@ -63,7 +63,7 @@ class AugmentOptions:
 
 
 @contextmanager
-def augmentation(options: AugmentOptions, task: Task, console: Console) -> Iterator[Augmentation | None]:
+def augmentation(options: AugmentOptions, task: Task | SquadTask, console: Console) -> Iterator[Augmentation | None]:
     """The options in the words of the job, with a progress bar; what was understood is said first."""
     _check(options)
     if not options.augment:
@@ -71,9 +71,9 @@ def augmentation(options: AugmentOptions, task: Task, console: Console) -> Itera
         return
     from ternarybert.distill.augmented import Augmentation, cache_folder, check_augmented
 
-    check_augmented(task)
+    usual = check_augmented(task).augment_variants
     cache = options.augment_cache or cache_folder()
-    variants = task.augment_variants if options.variants is None else options.variants
+    variants = usual if options.variants is None else options.variants
     console.print(f"augmenting with up to {variants} variants a row; kept in {cache}", soft_wrap=True)
     for line in _what_is_missing(options):
         console.print(line, soft_wrap=True)

@@ -1,23 +1,24 @@
 """What users say about their data, and the rows they mean.
 
-Data is a known task (`--task` with `--data`) or the user's own files (`--train`, `--eval`) with their columns.
+Data is a known task (`--task` with `--data`) or the user's own files (`--train`, `--eval`) with their columns. Files
+with columns `question` and `context`, and SQuAD's own JSON, hold questions about texts.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 from ternarybert.cli.options import option
 from ternarybert.errors import DataError
 
 if TYPE_CHECKING:
-    from ternarybert.tasks import Task, TaskData
+    from ternarybert.tasks import SquadData, Task, TaskData
 
 _DATA = "Data"
-_FILE = "CSV, TSV, JSONL, parquet or one text a line (.txt)"
+_FILE = "CSV, TSV, JSONL, parquet or one text a line (.txt); or questions (JSONL, SQuAD's JSON)"
 
 
 TrainFile = Annotated[
@@ -50,7 +51,12 @@ class DataOptions:
     ] = None
     task: Annotated[
         str | None,
-        option("--task", help="Or GLUE: cola, sst2, mrpc, stsb, qqp, mnli, qnli or rte.", panel=_DATA, metavar="NAME"),
+        option(
+            "--task",
+            help="Or GLUE (cola, sst2, mrpc, stsb, qqp, mnli, qnli, rte), or squad, squad_v2.",
+            panel=_DATA,
+            metavar="NAME",
+        ),
     ] = None
     data: Annotated[
         Path | None,
@@ -59,7 +65,11 @@ class DataOptions:
     max_length: Annotated[
         int | None,
         option(
-            "--max-length", help="Cut texts at so many tokens; your own at 128.", panel=_DATA, min=8, metavar="TOKENS"
+            "--max-length",
+            help="Cut texts at so many tokens; your own at 128. Of questions: the length of the windows, 384.",
+            panel=_DATA,
+            min=8,
+            metavar="TOKENS",
         ),
     ] = None
 
@@ -67,16 +77,20 @@ class DataOptions:
 def load_data(
     options: DataOptions,
     train: Path | None = None,
-    labels: Sequence[str] | None = None,
+    labels: Callable[[], Sequence[str]] | None = None,
     *,
     regression: bool | None = None,
-) -> TaskData:
-    """Read the rows; `labels` are the names that the model at hand knows, in the order of its ids."""
-    from ternarybert.tasks import load_glue, load_table
+) -> TaskData | SquadData:
+    """Read the rows; `labels` tells the names that the model at hand knows, in the order of its ids."""
+    from ternarybert.tasks import load_glue, load_questions, load_squad, load_table
 
     _check(options, train)
+    data: TaskData | SquadData
     if options.task is not None:
-        data = load_glue(options.task, options.data)
+        load = load_squad if options.task.casefold().startswith("squad") else load_glue
+        data = load(options.task, options.data)
+    elif _are_questions(options, train):
+        data = load_questions(train, options.evaluation)
     else:
         data = load_table(
             train,
@@ -84,12 +98,22 @@ def load_data(
             text=options.text,
             text_pair=options.text_pair,
             label=options.label,
-            labels=labels,
+            labels=labels() if labels else None,
             regression=regression,
         )
     if options.max_length is None:
         return data
-    return replace(data, task=replace(data.task, max_length=options.max_length))
+    task: Any = replace(data.task, max_length=options.max_length)
+    return replace(data, task=task)
+
+
+def _are_questions(options: DataOptions, train: Path | None) -> bool:
+    """Columns that were named mean a table of texts, whatever else it holds."""
+    from ternarybert.tasks.squad_questions import holds_questions
+
+    path = train or options.evaluation
+    named = (options.text, options.text_pair, options.label)
+    return path is not None and not any(named) and holds_questions(path)
 
 
 def _check(options: DataOptions, train: Path | None) -> None:
@@ -97,9 +121,9 @@ def _check(options: DataOptions, train: Path | None) -> None:
     if options.task is not None and files:
         raise DataError(f"--task {options.task} and {files[0]} cannot go together; give one or the other")
     if options.task is None and options.data is not None:
-        raise DataError("--data is the folder of a GLUE task and needs --task; name your own files one by one")
+        raise DataError("--data is the folder of a GLUE or SQuAD task and needs --task; name your own files one by one")
     if options.task is None and not files:
-        raise DataError("no data: name your own file, or a GLUE task with --task and --data (see --help)")
+        raise DataError("no data: name your own file, or a task with --task and --data (see --help)")
 
 
 def data_name(options: DataOptions, train: Path | None) -> str:
@@ -125,11 +149,25 @@ def data_arguments(options: DataOptions, train: Path | None = None) -> list[str]
     return [str(part) for name, value in said.items() if value is not None for part in (name, value)]
 
 
-def describe(data: TaskData) -> str:
+def describe(data: TaskData | SquadData) -> str:
     """What was understood of the data, in a line."""
+    from ternarybert.tasks import SquadData
+
     parts = {"train": data.train, **data.evals}
-    counts = ", ".join(f"{name} {len(rows):,} rows" for name, rows in parts.items() if rows is not None)
-    return f"{data.task.name}: {counts}; {_columns(data.task)}"
+    unit = "questions" if isinstance(data, SquadData) else "rows"
+    counts = ", ".join(f"{name} {len(rows):,} {unit}" for name, rows in parts.items() if rows is not None)
+    return f"{data.task.name}: {counts}; {_answers(data) if isinstance(data, SquadData) else _columns(data.task)}"
+
+
+def _answers(data: SquadData) -> str:
+    """How many questions have no answer, and how many were never answered by anybody."""
+    questions = [question for part in (data.train, *data.evals.values()) for question in part or ()]
+    unknown = sum(question.answers is None for question in questions)
+    if unknown == len(questions):
+        return "no answers"
+    silent = sum(question.answers == () for question in questions)
+    notes = (f"{count:,} {what}" for count, what in ((silent, "without an answer"), (unknown, "not labelled")) if count)
+    return ", ".join(notes) or "all have answers"
 
 
 def _columns(task: Task) -> str:

@@ -44,7 +44,7 @@ def evaluate(
         bool, option("--json", help="Print the result as one JSON object, last.", panel="Output")
     ] = False,
 ) -> None:
-    """Score a model on labelled rows, or without labels against its teacher."""
+    """Score a model on labelled rows or answered questions, or without those against its teacher."""
     if engine not in _ENGINES:
         raise OptionError(f"unknown engine '{engine}'{suggest(engine, _ENGINES)}")
     with job():
@@ -70,7 +70,7 @@ def _evaluate(
     check_device(device)
     if threads is not None:
         torch.set_num_threads(threads)
-    rows = load_data(data, labels=label_names(model))
+    rows = load_data(data, labels=lambda: label_names(model))
     console = make_console(errors=True)
     console.print(describe(rows))
     with console.status("evaluating"):
@@ -83,10 +83,13 @@ def _evaluate_without_torch(
     from ternarybert.packed import is_packed
     from ternarybert.runtime.evaluate import evaluate as run
     from ternarybert.runtime.evaluate import label_names
+    from ternarybert.tasks import SquadData
 
     if teacher is not None and not is_packed(teacher):
         raise OptionError(f"'{teacher}' is not packed, so comparing with it takes --engine torch")
-    rows = load_data(data, labels=label_names(model))
+    rows = load_data(data, labels=lambda: label_names(model))
+    if isinstance(rows, SquadData):
+        raise OptionError("questions are scored with --engine torch")
     console = make_console(errors=True)
     console.print(describe(rows))
     with console.status("evaluating"):

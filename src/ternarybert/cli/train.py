@@ -21,7 +21,7 @@ from ternarybert.recipe import PRESETS, Recipe
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from ternarybert.tasks import TaskData
+    from ternarybert.tasks import SquadData, TaskData
 
 _RECIPE = "Recipe"
 
@@ -47,7 +47,7 @@ def finetune(
     how: TrainOptions,
     out: OutputOptions,
 ) -> None:
-    """Fine-tune a pre-trained encoder on labelled texts: makes a teacher for ternarize.
+    """Fine-tune a pre-trained encoder on labelled texts or on questions: makes a teacher for ternarize.
 
     The best model by the first metric is kept, in a plain Hugging Face folder: by default MODEL-DATA beside it.
     """
@@ -64,7 +64,7 @@ def finetune(
 
 @with_options
 def ternarize(
-    teacher: Annotated[str, typer.Argument(help="A fine-tuned classifier: a folder or a hub id.", metavar="TEACHER")],
+    teacher: Annotated[str, typer.Argument(help="A fine-tuned model: a folder or a hub id.", metavar="TEACHER")],
     *,
     train: TrainFile = None,
     data: DataOptions,
@@ -97,7 +97,7 @@ def ternarize(
         chosen = make_recipe(recipe, bits, changes or [], how)
         note_hub(teacher)
         with quiet():
-            rows = load_data(data, train, _label_names(teacher))
+            rows = load_data(data, train, lambda: _label_names(teacher))
             metrics = _ternarize(teacher, rows, output, chosen, how, out, student, augment)
         if is_first_process():
             _show_ternarized(
@@ -126,7 +126,9 @@ def _label_names(model: str) -> list[str]:
     return label_names(model)
 
 
-def _finetune(model: str, rows: TaskData, output: Path, how: TrainOptions, out: OutputOptions) -> dict[str, Any]:
+def _finetune(
+    model: str, rows: TaskData | SquadData, output: Path, how: TrainOptions, out: OutputOptions
+) -> dict[str, Any]:
     from ternarybert.cli.progress import ShowProgress
     from ternarybert.distill.finetune import SCHEDULE
     from ternarybert.distill.finetune import finetune as run
@@ -140,7 +142,7 @@ def _finetune(model: str, rows: TaskData, output: Path, how: TrainOptions, out: 
 
 def _ternarize(
     teacher: str,
-    rows: TaskData,
+    rows: TaskData | SquadData,
     output: Path,
     recipe: Recipe,
     how: TrainOptions,

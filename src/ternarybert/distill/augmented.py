@@ -18,7 +18,7 @@ import torch
 from ternarybert.augment import Source, augment_dataset, load_source
 from ternarybert.augment.pipeline import Progress
 from ternarybert.errors import DataError, RecipeError
-from ternarybert.tasks import Task, TaskData
+from ternarybert.tasks import SquadData, SquadTask, Task, TaskData
 
 _log = logging.getLogger(__name__)
 
@@ -46,19 +46,23 @@ def cache_folder() -> Path:
     return Path(base) / "ternarybert" / "augment"
 
 
-def check_augmented(task: Task) -> None:
+def check_augmented(task: Task | SquadTask) -> Task:
     """Refuse, before any work, what the paper does not augment."""
+    if isinstance(task, SquadTask):
+        raise RecipeError("questions are not augmented: other words would move or lose the answer; leave --augment out")
     if task.augment is False:
         raise RecipeError(
             f"the paper does not augment {task.name}, where it saw no gain; leave --augment out, or write the variants "
             "to a file with 'ternarybert augment' and train on that"
         )
+    return task
 
 
 def augmented(
-    data: TaskData, how: Augmentation, teacher: str, seed: int, device: str | None
+    data: TaskData | SquadData, how: Augmentation, teacher: str, seed: int, device: str | None
 ) -> tuple[TaskData, dict[str, Any]]:
     """The data with variants of every training row, to be seen once, and what was done."""
+    assert isinstance(data, TaskData)  # check_augmented says so
     task = data.task
     variants = task.augment_variants if how.variants is None else how.variants
     if data.train is None:

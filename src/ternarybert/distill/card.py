@@ -6,12 +6,13 @@ from typing import Any
 
 from ternarybert.packed import PackedModel
 from ternarybert.packed.inspect import inspect_model
+from ternarybert.tasks.squad import ANSWERING
 
 
 def model_card(name: str, model: PackedModel, metrics: dict[str, Any]) -> str:
     """A README.md for the packed folder."""
     sizes, family = inspect_model(model), model.config.get("model_type", "bert")
-    best = metrics["student"]["best"]
+    best, auto = metrics["student"]["best"], f"AutoModel{head_name(model)}"
     rows = []
     for part, scores in best["sets"].items():
         for metric, value in scores.items():
@@ -41,10 +42,34 @@ Tensors take {sizes.bytes:,} bytes ({sizes.mb:.2f} MB, {sizes.mib:.2f} MiB), {si
 
 ```python
 import ternarybert.hf  # registers the format with transformers
-from transformers import AutoModelForSequenceClassification
-model = AutoModelForSequenceClassification.from_pretrained("{name}")
+from transformers import {auto}
+model = {auto}.from_pretrained("{name}")
 ```
 
 **Without that import transformers only warns and loads random weights.** `ternarybert.load_torch("{name}")` cannot
 be forgotten that way.
+{_answering(model)}"""
+
+
+def head_name(model: PackedModel) -> str:
+    """What kind of model it is, as transformers names it: ForQuestionAnswering."""
+    _, found, kind = str(model.config["architectures"][0]).partition("For")
+    return found + kind
+
+
+def _answering(model: PackedModel) -> str:
+    """For models that answer questions: how they are to be asked."""
+    said = model.config.get(ANSWERING)
+    if said is None:
+        return ""
+    silence = ""
+    if said["null_threshold"] is not None:
+        silence = (
+            f" Where the first token's two logits exceed those of the best span by more than "
+            f"{said['null_threshold']:.4f}, a threshold found on the evaluation set, it says that there is no answer."
+        )
+    return f"""
+An input is a question of up to {said["max_question"]} tokens and a piece of the context, {said["max_length"]} tokens
+in all; long contexts are cut every {said["stride"]} tokens.{silence} These numbers are in `config.json` under
+`{ANSWERING}`.
 """

@@ -10,17 +10,18 @@ from typing import Any
 from transformers import PreTrainedModel
 
 from ternarybert.distill.features import Features, Logits, predict_logits
-from ternarybert.distill.models import features_of, load_any, load_tokenizer
+from ternarybert.distill.head import AnyData, Head
+from ternarybert.distill.heads import head_of
+from ternarybert.distill.models import load_any, load_tokenizer
 from ternarybert.distill.run import versions
-from ternarybert.distill.scores import confusion, main_metric, task_scores
-from ternarybert.errors import LabelError
-from ternarybert.tasks import TaskData, align_labels
-from ternarybert.tasks.scores import check_rows, mean_scores
+from ternarybert.distill.scores import main_metric
+from ternarybert.errors import LabelError, UnsupportedModelError
+from ternarybert.tasks.scores import mean_scores
 
 
 def evaluate(
     model: str | Path,
-    data: TaskData,
+    data: AnyData,
     *,
     teacher: str | Path | None = None,
     device: str | None = None,
@@ -30,18 +31,21 @@ def evaluate(
 
     Selection looks at the mean over the sets; `confusion` has a table per set, a row per true class.
     """
-    network = load_any(str(model)).to(device or "cpu")
-    data = replace(align_labels(data, network.config.id2label), train=None)
-    check_rows(data, teacher is not None)
+    head = head_of(data.task)
+    network = load_any(str(model), head).to(device or "cpu")
+    data = replace(head.fit(data, network), train=None)
+    head = head_of(data.task)
+    head.check_evals(data, teacher is not None)
     start = time.perf_counter()
-    features, logits = _answers(str(model), network, data, batch_size)
+    features, logits = _answers(str(model), network, data, head, batch_size)
     seconds = time.perf_counter() - start
-    answers = {} if teacher is None else _teacher_answers(str(teacher), network, data, device, batch_size)
-    sets = {
-        name: task_scores(data.task, logits[name], rows, answers.get(name)) for name, rows in features.evals.items()
-    }
+    answers: dict[str, Logits] = {}
+    if teacher is not None:
+        theirs, answers = _teacher_answers(str(teacher), network, data, head, device, batch_size)
+        _check_same_inputs(head, features, theirs, str(teacher))
+    sets = {name: head.scores(features, name, found, answers.get(name)) for name, found in logits.items()}
     scores = mean_scores(sets)
-    rows = sum(map(len, logits.values()))
+    rows = sum(map(len, data.evals.values()))
     return {
         "model": str(model),
         "task": data.task.name,
@@ -49,8 +53,8 @@ def evaluate(
         "scores": scores,
         "sets": sets,
         "confusion": {
-            "labels": list(data.task.labels or ()),
-            "sets": {name: confusion(data.task, logits[name], part) for name, part in features.evals.items()},
+            "labels": list(getattr(data.task, "labels", None) or ()),
+            "sets": {name: head.confusion(features, name, found) for name, found in logits.items()},
         },
         "rows": rows,
         "seconds": round(seconds, 2),
@@ -60,18 +64,28 @@ def evaluate(
 
 
 def _answers(
-    folder: str, network: PreTrainedModel, data: TaskData, batch_size: int
+    folder: str, network: PreTrainedModel, data: AnyData, head: Head, batch_size: int
 ) -> tuple[Features, dict[str, Logits]]:
     tokenizer = load_tokenizer(folder)
-    features = features_of(data, tokenizer, network)
-    logits = {name: predict_logits(network, rows, tokenizer, batch_size) for name, rows in features.evals.items()}
+    features = head.features(data, tokenizer, network)
+    logits = {
+        name: predict_logits(network, rows, tokenizer, batch_size, head.logits) for name, rows in features.evals.items()
+    }
     return features, logits
 
 
 def _teacher_answers(
-    teacher: str, student: PreTrainedModel, data: TaskData, device: str | None, batch_size: int
-) -> dict[str, Logits]:
-    network = load_any(teacher).to(device or "cpu")
+    teacher: str, student: PreTrainedModel, data: AnyData, head: Head, device: str | None, batch_size: int
+) -> tuple[Features, dict[str, Logits]]:
+    network = load_any(teacher, head).to(device or "cpu")
     if dict(network.config.id2label) != dict(student.config.id2label):
         raise LabelError(f"the labels of '{teacher}' are not the model's, so their answers cannot be compared")
-    return _answers(teacher, network, data, batch_size)[1]
+    return _answers(teacher, network, data, head, batch_size)
+
+
+def _check_same_inputs(head: Head, ours: Features, theirs: Features, teacher: str) -> None:
+    """Logits of tokens can only be compared where the tokens are the same."""
+    if not head.per_token:
+        return
+    if any(rows["input_ids"] != theirs.evals[name]["input_ids"] for name, rows in ours.evals.items()):
+        raise UnsupportedModelError(f"'{teacher}' reads other tokens than the model, so their answers do not compare")

@@ -1,8 +1,9 @@
-"""Rows to token ids, and a model's logits for them."""
+"""Rows and questions to token ids, and a model's logits for them."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
@@ -20,7 +21,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 from transformers import DataCollatorWithPadding, PreTrainedModel, PreTrainedTokenizerBase
 
-from ternarybert.tasks import TaskData
+from ternarybert.errors import UnsupportedModelError
+from ternarybert.tasks import SquadData, SquadTask, Task, TaskData
+from ternarybert.tasks.squad_features import UNKNOWN, Window
 
 LENGTH = "length"  # column that length grouping reads
 Logits = NDArray[np.float32]
@@ -28,12 +31,18 @@ Logits = NDArray[np.float32]
 
 @dataclass(frozen=True)
 class Features:
-    """Tokenized rows of a task, and the tokenizer that made them."""
+    """Tokenized rows of a task, and the tokenizer that made them. For questions, a row is a window."""
 
     train: Dataset | None
     evals: dict[str, Dataset]
     tokenizer: PreTrainedTokenizerBase
     max_length: int
+    windows: dict[str, list[Window]] = field(default_factory=dict)  # of each evaluation set
+
+
+def longest_input(task: Task | SquadTask, model: PreTrainedModel) -> int:
+    """Where texts are cut: at the task's length, or at the model's where that is shorter."""
+    return min(task.max_length, getattr(model.config, "max_position_embeddings", task.max_length))
 
 
 def tokenize(data: TaskData, tokenizer: PreTrainedTokenizerBase, max_length: int | None = None) -> Features:
@@ -62,6 +71,46 @@ def _convert(rows: Dataset, *, tokenizer: PreTrainedTokenizerBase, max_length: i
     return features.rename_column("label", "labels") if "label" in features.column_names else features
 
 
+def tokenize_questions(
+    data: SquadData,
+    tokenizer: PreTrainedTokenizerBase,
+    max_length: int | None = None,
+    *,
+    labelled: bool = False,
+    types: bool = True,
+) -> Features:
+    """Windows of every question; `labelled` leaves out those of the training part whose answer is not known.
+
+    `types` are token types for models that have them, whatever the tokenizer would give in transformers: the runtime
+    does the same.
+    """
+    limit = min(max_length or data.task.max_length, tokenizer.model_max_length)
+    if not tokenizer.is_fast:
+        raise UnsupportedModelError("questions need a fast tokenizer, one with a tokenizer.json")
+    cut = replace(data.task, max_length=limit).windower(tokenizer.backend_tokenizer)
+    windows = {name: cut.windows(questions) for name, questions in data.evals.items()}
+    evals = {name: _rows_of(found, types) for name, found in windows.items()}
+    train = None
+    if data.train is not None:
+        found = cut.windows(data.train)
+        train = _rows_of([w for w in found if w.start != UNKNOWN] if labelled else found, types)
+    return Features(train, evals, tokenizer, limit, windows)
+
+
+def _rows_of(windows: Sequence[Window], types: bool) -> Dataset:
+    """A window's label is its pair of start and end; without any label there is no such column."""
+    columns: dict[str, list[Any]] = {
+        "input_ids": [window.input_ids for window in windows],
+        "attention_mask": [np.ones(len(window), np.int8) for window in windows],
+        LENGTH: [len(window) for window in windows],
+    }
+    if types:
+        columns["token_type_ids"] = [window.token_type_ids for window in windows]
+    if any(window.start != UNKNOWN for window in windows):
+        columns["labels"] = [(window.start, window.end) for window in windows]
+    return Dataset.from_dict(columns)
+
+
 class Collator:
     """Rows to a padded batch: to its longest row, or always to the full length (`pad="max"`)."""
 
@@ -78,9 +127,16 @@ class Collator:
 
 
 def predict_logits(
-    model: PreTrainedModel, features: Dataset, tokenizer: PreTrainedTokenizerBase, batch_size: int = 32
+    model: PreTrainedModel,
+    features: Dataset,
+    tokenizer: PreTrainedTokenizerBase,
+    batch_size: int = 32,
+    read: Callable[[Any], Tensor] = lambda outputs: outputs.logits,
 ) -> Logits:
-    """A model's logits for every row, in the rows' order; similar lengths share a batch."""
+    """A model's logits for every row, in the rows' order; similar lengths share a batch.
+
+    `read` takes them from the model's outputs. Logits of tokens are padded with zeros to the longest row.
+    """
     order = np.argsort(features[LENGTH], kind="stable")
     rows = features.remove_columns([c for c in features.column_names if c == "labels"])
     collate, found = Collator(tokenizer), []
@@ -89,10 +145,16 @@ def predict_logits(
     with torch.no_grad():
         for start in range(0, len(order), batch_size):
             batch = collate([rows[int(i)] for i in order[start : start + batch_size]])
-            found.append(model(**{k: v.to(model.device) for k, v in batch.items()}).logits.float().cpu().numpy())
+            outputs = model(**{k: v.to(model.device) for k, v in batch.items()})
+            found.append(read(outputs).float().cpu().numpy())
     model.train(was_training)
-    logits = np.concatenate(found)
-    return np.asarray(logits[np.argsort(order)], dtype=np.float32)
+    return np.asarray(_stack(found)[np.argsort(order)], dtype=np.float32)
+
+
+def _stack(batches: list[Logits]) -> Logits:
+    width = max(batch.shape[-1] for batch in batches)
+    same = [(0, 0)] * (batches[0].ndim - 1)
+    return np.concatenate([np.pad(batch, [*same, (0, width - batch.shape[-1])]) for batch in batches])
 
 
 def references(features: Dataset) -> NDArray[Any] | None:

@@ -77,6 +77,32 @@ def loss_labels(logits: Tensor, labels: Tensor, *, regression: bool = False) -> 
     return functional.cross_entropy(logits, labels)
 
 
+def loss_pred_spans(student: Tensor, teacher: Tensor, mask: Tensor | None, reduction: str = "example") -> Tensor:
+    """L_pred = SCE(start) + SCE(end) of logits (B, 2, n), each over the real tokens of a window.
+
+    The released code's "element" mean divides by the number of tokens, which makes L_pred 384 times smaller.
+    """
+    if mask is not None:
+        student, teacher = (without_padded_tokens(logits, mask) for logits in (student, teacher))
+    each = -(teacher.softmax(-1) * student.log_softmax(-1)).sum((1, 2))  # (B,)
+    if reduction == "element":
+        each = each / (student.shape[-1] if mask is None else mask.sum(1))
+    return each.mean()
+
+
+def loss_labels_spans(logits: Tensor, labels: Tensor, mask: Tensor) -> Tensor:
+    """Mean of the cross-entropies of start and end as in BERT; logits (B, 2, n), labels (B, 2), -1 where unknown."""
+    flat = without_padded_tokens(logits, mask).flatten(0, 1)  # (2B, n)
+    known = (labels >= 0).sum().clamp(min=1)  # without any the loss is 0 rather than 0/0
+    return functional.cross_entropy(flat, labels.flatten(), ignore_index=-1, reduction="sum") / known
+
+
+def without_padded_tokens(logits: Tensor, mask: Tensor) -> Tensor:
+    """Logits (B, 2, n) that give padded tokens no share in a softmax."""
+    logits = logits.float()
+    return logits.masked_fill(~mask.bool()[:, None, :], torch.finfo(logits.dtype).min)
+
+
 def layer_map(student_layers: int, teacher_layers: int) -> list[int]:
     """For each student layer the 1-based teacher layer it learns from, evenly spread, the last from the last."""
     if teacher_layers % student_layers:

@@ -18,13 +18,16 @@ import numpy as np
 import torch
 from datasets import Dataset
 from torch import Tensor
+from torch.nn import functional
 from transformers import PretrainedConfig, PreTrainedModel, TrainingArguments
 
 from ternarybert.distill.features import LENGTH, Collator
+from ternarybert.distill.head import Head
 from ternarybert.recipe import Recipe
 
 ROW_NUMBER = "row"  # column with the number of a training row
 GROUP = 32
+USUAL = 128  # tokens; groups of much longer rows are smaller, for scores grow with the square of the length
 SHARE = 0.25  # of the machine's memory
 
 
@@ -40,10 +43,11 @@ class Target:
 class TeacherMemory:
     """The teacher's outputs for training rows, by number."""
 
-    def __init__(self, teacher: PreTrainedModel, rows: Dataset, collate: Collator) -> None:
-        self.teacher, self.rows, self.collate = teacher, rows, collate
+    def __init__(self, teacher: PreTrainedModel, rows: Dataset, collate: Collator, head: Head) -> None:
+        self.teacher, self.rows, self.collate, self.head = teacher, rows, collate, head
         self.order = np.argsort(rows[LENGTH], kind="stable")
-        self.group_of = np.argsort(self.order) // GROUP
+        self.group = max(1, min(GROUP, GROUP * USUAL**2 // max(rows[LENGTH]) ** 2))
+        self.group_of = np.argsort(self.order) // self.group
         self.known: dict[int, tuple[Tensor, Tensor, Tensor]] = {}  # row: logits, (L+1, n, d), (L, N_H, n, n)
 
     def __call__(self, rows: Tensor, width: int) -> Target:
@@ -56,7 +60,11 @@ class TeacherMemory:
             n = hidden.shape[1]
             all_hidden[:, i, :n] = hidden
             all_scores[:, i, :, :n, :n] = scores
-        return Target(torch.stack([logits for logits, _, _ in found]), all_hidden.unbind(), all_scores.unbind())
+        logits = torch.stack([self._padded(logits, width) for logits, _, _ in found])
+        return Target(logits, all_hidden.unbind(), all_scores.unbind())
+
+    def _padded(self, logits: Tensor, width: int) -> Tensor:
+        return functional.pad(logits, (0, width - logits.shape[-1])) if self.head.per_token else logits
 
     def _recall(self, row: int) -> tuple[Tensor, Tensor, Tensor]:
         if row not in self.known:
@@ -64,15 +72,17 @@ class TeacherMemory:
         return self.known[row]
 
     def _compute(self, group: int) -> None:
-        members = [int(row) for row in self.order[group * GROUP : (group + 1) * GROUP]]
+        members = [int(row) for row in self.order[group * self.group : (group + 1) * self.group]]
         batch = self.collate([self.rows[row] for row in members])
         inputs = {name: value for name, value in batch.items() if name not in (ROW_NUMBER, "labels")}
         with torch.no_grad():
             outputs = self.teacher(**inputs, output_hidden_states=True, output_attentions=True)
         hidden, scores = torch.stack(outputs.hidden_states), torch.stack(outputs.attentions)
+        logits = self.head.logits(outputs)
         for i, row in enumerate(members):
             n = int(batch["attention_mask"][i].sum())
-            self.known[row] = outputs.logits[i], _half(hidden[:, i, :n]), _half(scores[:, i, :, :n, :n])
+            own = logits[i, :, :n].clone() if self.head.per_token else logits[i]
+            self.known[row] = own, _half(hidden[:, i, :n]), _half(scores[:, i, :, :n, :n])
 
 
 def _half(x: Tensor) -> Tensor:
@@ -97,7 +107,12 @@ def _memory() -> int:
 
 
 def remember(
-    teacher: PreTrainedModel, rows: Dataset, collate: Collator, args: TrainingArguments, recipe: Recipe
+    teacher: PreTrainedModel,
+    rows: Dataset,
+    collate: Collator,
+    args: TrainingArguments,
+    recipe: Recipe,
+    head: Head,
 ) -> TeacherMemory | None:
     """A memory for these rows where it pays, or None; each of several processes has its own.
 
@@ -108,7 +123,7 @@ def remember(
     epochs = args.max_steps * step / len(rows) if args.max_steps > 0 else args.num_train_epochs
     worth = recipe.distill.masked and epochs > 1 and teacher.device.type == "cpu"
     return (
-        TeacherMemory(teacher, rows, collate)
+        TeacherMemory(teacher, rows, collate, head)
         if worth and fits(teacher.config, rows[LENGTH], SHARE / args.world_size)
         else None
     )

@@ -1,6 +1,6 @@
 """Models and tokenizers from a folder or the hub; whatever cannot be had is one line that says why.
 
-transformers makes up what it does not find: a classifier gets a random head, a folder without a tokenizer an empty one,
+transformers makes up what it does not find: a model gets a random head, a folder without a tokenizer an empty one,
 a packed folder random weights. Here each of these is an error.
 """
 
@@ -12,22 +12,15 @@ from pathlib import Path
 from typing import Any
 
 from safetensors import SafetensorError
-from transformers import (
-    AutoConfig,
-    AutoModelForSequenceClassification,
-    AutoTokenizer,
-    PreTrainedModel,
-    PreTrainedTokenizerBase,
-)
+from transformers import AutoConfig, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
+from transformers.trainer_utils import set_seed
 
 import ternarybert
 from ternarybert import packed
 from ternarybert._nearby import nearby
-from ternarybert.distill.features import Features, tokenize
+from ternarybert.distill.head import Head
+from ternarybert.distill.heads import ClassHead
 from ternarybert.errors import HubError, UnsupportedModelError
-from ternarybert.tasks import TaskData
-
-HEAD = "ForSequenceClassification"
 
 
 def load_config(model: str) -> Any:
@@ -36,13 +29,13 @@ def load_config(model: str) -> Any:
         return AutoConfig.from_pretrained(model)
 
 
-def classifier_config(model: str) -> Any:
-    """The configuration of a model that can classify; an error if its head would have to be made up."""
+def trained_config(model: str, head: Head | type[Head]) -> Any:
+    """The configuration of a model with a head of this kind; an error if the head would have to be made up."""
     config = load_config(model)
-    heads = config.architectures or []
-    if not any(name.endswith(HEAD) for name in heads):
+    names = config.architectures or []
+    if not any(name.endswith(head.suffix) for name in names):
         raise UnsupportedModelError(
-            f"'{model}' has no classification head (it is a {', '.join(heads) or 'model of unknown kind'}); "
+            f"'{model}' has no {head.what} (it is a {', '.join(names) or 'model of unknown kind'}); "
             "make a teacher of it first: ternarybert finetune"
         )
     return config
@@ -50,22 +43,37 @@ def classifier_config(model: str) -> Any:
 
 def label_names(model: str) -> list[str]:
     """The names of a classifier's labels, in the order of its ids; the single name of a regressor says nothing."""
-    return [str(name) for _, name in sorted(classifier_config(model).id2label.items())]
+    return [str(name) for _, name in sorted(trained_config(model, ClassHead).id2label.items())]
 
 
-def load_classifier(model: str) -> PreTrainedModel:
-    """A full-precision model with a sequence-classification head."""
+def load_trained(model: str, head: Head) -> PreTrainedModel:
+    """A full-precision model with the head of the task."""
     refuse_packed(model)
-    classifier_config(model)
+    trained_config(model, head)
     with finding(model):
-        network: PreTrainedModel = AutoModelForSequenceClassification.from_pretrained(model)
+        network: PreTrainedModel = head.auto.from_pretrained(model)
     return network
 
 
-def load_any(model: str) -> PreTrainedModel:
-    """A classifier, full-precision or packed, ready to answer."""
+def load_encoder(model: str, head: Head, seed: int) -> PreTrainedModel:
+    """The model with a head for the task: its own if it has one of that size, else a new one, the same for a seed."""
+    refuse_packed(model)
+    load_config(model)
+    set_seed(seed)
+    with finding(model):
+        network: PreTrainedModel = head.auto.from_pretrained(
+            model,
+            ignore_mismatched_sizes=True,  # a head for another number of classes is replaced
+            **head.new_head(),
+        )
+    return network
+
+
+def load_any(model: str, head: Head) -> PreTrainedModel:
+    """A model with the head of the task, full-precision or packed, ready to answer."""
     if not packed.is_packed(model):
-        return load_classifier(model).eval()
+        return load_trained(model, head).eval()
+    trained_config(model, head)
     student: PreTrainedModel = ternarybert.load_torch(model)
     return student
 
@@ -83,12 +91,6 @@ def load_tokenizer(model: str) -> PreTrainedTokenizerBase:
     if not set(tokenizer.get_vocab()) - set(tokenizer.all_special_tokens):
         raise UnsupportedModelError(f"'{model}' has no tokenizer; copy tokenizer.json from the model it was made of")
     return tokenizer
-
-
-def features_of(data: TaskData, tokenizer: PreTrainedTokenizerBase, network: PreTrainedModel) -> Features:
-    """A task's rows as a model reads them: cut at the task's length, or at the model's where that is shorter."""
-    longest = getattr(network.config, "max_position_embeddings", data.task.max_length)
-    return tokenize(data, tokenizer, min(data.task.max_length, longest))
 
 
 @contextmanager

@@ -15,11 +15,12 @@ from transformers.trainer_utils import set_seed
 
 import ternarybert
 from ternarybert.distill.features import Collator, Features, Logits, predict_logits
-from ternarybert.distill.scores import confusion, main_metric, task_scores
+from ternarybert.distill.head import AnyData, AnyTask, Head
+from ternarybert.distill.scores import main_metric
 from ternarybert.distill.work import last_checkpoint, processes, read_json, write_json
 from ternarybert.errors import OutputError, TernaryBertError
 from ternarybert.recipe import Recipe
-from ternarybert.tasks import Task, TaskData
+from ternarybert.tasks import Task
 
 
 @dataclass(frozen=True)
@@ -59,12 +60,13 @@ class History:
         return bool(self.best["step"] == step)
 
 
-def plan(model: str, data: TaskData, recipe: Recipe, settings: Settings) -> dict[str, Any]:
+def plan(model: str, data: AnyData, recipe: Recipe, settings: Settings) -> dict[str, Any]:
     """Everything that decides the result; a run can only be resumed with the same."""
     task, folder = data.task, Path(model)
+    kind = task.labels if isinstance(task, Task) else task.answering()
     return {
         "model": str(folder.resolve()) if folder.is_dir() else model,
-        "data": [task.name, len(data.train or ()), task.labels, task.max_length],
+        "data": [task.name, len(data.train or ()), kind, task.max_length],
         "recipe": recipe.to_dict(),
         "seed": settings.seed,
         "number of steps": settings.max_steps,
@@ -73,7 +75,7 @@ def plan(model: str, data: TaskData, recipe: Recipe, settings: Settings) -> dict
     }
 
 
-def training_arguments(work: Path, recipe: Recipe, task: Task, rows: int, settings: Settings) -> TrainingArguments:
+def training_arguments(work: Path, recipe: Recipe, task: AnyTask, rows: int, settings: Settings) -> TrainingArguments:
     """The recipe in Trainer's words."""
     schedule = recipe.schedule
     batch = schedule.batch_size or task.batch_size
@@ -115,14 +117,14 @@ class Evaluating:
     """
 
     features: Features
-    task: Task
+    head: Head
     history: History
     teacher_logits: dict[str, Logits]
     work: Path
 
-    def watch(self, features: Features, task: Task, work: Path, teacher_logits: dict[str, Logits]) -> None:
+    def watch(self, features: Features, work: Path, teacher_logits: dict[str, Logits]) -> None:
         """What to evaluate on, and where the best model and the history go."""
-        self.features, self.task, self.work, self.teacher_logits = features, task, work, teacher_logits
+        self.features, self.work, self.teacher_logits = features, work, teacher_logits
         self.history = History("")
         if (work / "history.json").is_file():
             self.history = History(**read_json(work / "history.json"))
@@ -133,17 +135,18 @@ class Evaluating:
         model = trainer.accelerator.unwrap_model(trainer.model)
         sets, tables = {}, {}
         for name, rows in self.features.evals.items():
-            logits = predict_logits(model, rows, self.features.tokenizer)
-            sets[name] = task_scores(self.task, logits, rows, self.teacher_logits.get(name))
-            tables[name] = confusion(self.task, logits, rows)
+            logits = predict_logits(model, rows, self.features.tokenizer, read=self.head.logits)
+            sets[name] = self.head.scores(self.features, name, logits, self.teacher_logits.get(name))
+            tables[name] = self.head.confusion(self.features, name, logits)
         names = next(iter(sets.values())).keys()
         scores = {name: sum(s[name] for s in sets.values()) / len(sets) for name in names}
-        self.history.metric = main_metric(self.task, scores)
+        self.history.metric = main_metric(self.head.task, scores)
         is_best = self.history.add(trainer.state.global_step, scores, sets)
         if is_best:
             self.history.confusion = {name: table for name, table in tables.items() if table is not None}
         if trainer.is_world_process_zero():
             if is_best:
+                self.head.note(model.config, self.features, sets)
                 self.save_best(model)
             write_json(self.work / "history.json", self.history.__dict__)
         logs = {f"eval_{name}": value for name, value in scores.items()}

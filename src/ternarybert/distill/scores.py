@@ -6,9 +6,9 @@ from datasets import Dataset
 
 from ternarybert.distill.features import Logits, references
 from ternarybert.tasks import Task, scores
-from ternarybert.tasks.scores import main_metric
+from ternarybert.tasks.scores import answer_scores, main_metric
 
-__all__ = ["confusion", "main_metric", "task_scores"]
+__all__ = ["answer_scores", "confusion", "main_metric", "task_scores"]
 
 
 def task_scores(task: Task, logits: Logits, features: Dataset, teacher: Logits | None = None) -> dict[str, float]:

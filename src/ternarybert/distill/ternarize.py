@@ -14,17 +14,18 @@ from ternarybert.distill.augmented import Augmentation, augmented, check_augment
 from ternarybert.distill.card import model_card
 from ternarybert.distill.export import packed_model
 from ternarybert.distill.features import predict_logits
+from ternarybert.distill.head import AnyData
+from ternarybert.distill.heads import head_of
 from ternarybert.distill.memory import ROW_NUMBER, remember
-from ternarybert.distill.models import features_of, load_classifier, load_tokenizer
+from ternarybert.distill.models import load_tokenizer, load_trained
 from ternarybert.distill.run import Evaluating, Settings, make_collator, plan, train, training_arguments, versions
-from ternarybert.distill.scores import confusion, main_metric, task_scores
+from ternarybert.distill.scores import main_metric
 from ternarybert.distill.trainer import DistillTrainer
 from ternarybert.distill.work import check_output, prepare_work
 from ternarybert.errors import DataError, UnsupportedModelError
 from ternarybert.packed.folder import check_place
 from ternarybert.recipe import PRESETS, Recipe
 from ternarybert.student import expose_scores, make_student
-from ternarybert.tasks import TaskData, align_labels
 
 
 class TernarizeTrainer(Evaluating, DistillTrainer):
@@ -37,7 +38,7 @@ class TernarizeTrainer(Evaluating, DistillTrainer):
 
 def ternarize(
     teacher: str,
-    data: TaskData,
+    data: AnyData,
     output: str | Path,
     recipe: Recipe | None = None,
     settings: Settings | None = None,
@@ -57,54 +58,58 @@ def ternarize(
         recipe = recipe.override({"schedule.stretch": 1.0})  # variants of every row are time enough
     check_output(output, settings, "recipe.yaml")
     check_place(output, replaceable=settings.force and packed.is_packed(output))  # now rather than after hours
-    network, tokenizer = load_classifier(teacher), load_tokenizer(teacher)
+    head = head_of(data.task)
+    recipe = recipe.for_task(two_stages=head.two_stages)
+    network, tokenizer = load_trained(teacher, head), load_tokenizer(teacher)
     data = check_data(data, network)
+    head = head_of(data.task)
     expose_scores(network)
 
-    pupil = make_student(load_classifier(student or teacher), recipe)
+    pupil = make_student(load_trained(student or teacher, head), recipe)
     check_depths(pupil, network, recipe)
     set_dropout(pupil, recipe.schedule.dropout)
     note = None
     if augment is not None:  # takes long, so last of what comes before training
         data, note = augmented(data, augment, teacher, settings.seed, settings.device)
-    features = features_of(data, tokenizer, network)
+    features = head.features(data, tokenizer, network)
     assert features.train is not None  # check_data says so
     numbered = features.train.add_column(ROW_NUMBER, list(range(len(features.train))))
     more = {"student": student, "augmentation": note}
     work = prepare_work(output, settings, plan(teacher, data, recipe, settings) | more)
     trainer = TernarizeTrainer(
         pupil,
-        training_arguments(work, recipe, data.task, len(data.train or ()), settings),
+        training_arguments(work, recipe, data.task, len(numbered), settings),
         train_dataset=numbered,
         eval_dataset=features.evals,
         data_collator=make_collator(features, recipe),
         processing_class=tokenizer,
         callbacks=list(settings.callbacks),
         recipe=recipe,
-        regression=data.task.regression,
+        head=head,
         teacher=network,
     )
-    trainer.memory = remember(trainer.teacher, numbered, trainer.data_collator, trainer.args, recipe)
-    teacher_logits = {name: predict_logits(trainer.teacher, rows, tokenizer) for name, rows in features.evals.items()}
-    trainer.watch(features, data.task, work, teacher_logits)
+    trainer.memory = remember(trainer.teacher, numbered, trainer.data_collator, trainer.args, recipe, head)
+    teacher_logits = {
+        name: predict_logits(trainer.teacher, rows, tokenizer, read=head.logits)
+        for name, rows in features.evals.items()
+    }
+    trainer.watch(features, work, teacher_logits)
     measured = train(trainer, settings, work)
-    teacher_scores = {name: task_scores(data.task, teacher_logits[name], rows) for name, rows in features.evals.items()}
+    teacher_scores = {name: head.scores(features, name, logits) for name, logits in teacher_logits.items()}
     metrics = _metrics(trainer, data, teacher_scores, measured, recipe, settings) | {"augmentation": note}
     if trainer.is_world_process_zero():
         _write(output, work, tokenizer, recipe, metrics, settings)
     return metrics
 
 
-def check_data(data: TaskData, teacher: PreTrainedModel) -> TaskData:
-    """The data in the teacher's order of labels; an error if they do not fit each other."""
-    if data.train is None:
+def check_data(data: AnyData, teacher: PreTrainedModel) -> AnyData:
+    """The data as the teacher understands them; an error if they do not fit each other."""
+    if not data.train:
         raise DataError(f"'{data.task.name}' has no training rows")
     if not data.evals:
         raise DataError(f"'{data.task.name}' has no rows to evaluate on")
-    outputs, wanted = teacher.config.num_labels, data.task.num_labels
-    if wanted is not None and wanted != outputs:
-        raise DataError(f"the teacher has {outputs} outputs, but the data have {wanted} labels")
-    return align_labels(data, teacher.config.id2label)
+    fitted: AnyData = head_of(data.task).fit(data, teacher)
+    return fitted
 
 
 def check_depths(student: PreTrainedModel, teacher: PreTrainedModel, recipe: Recipe) -> None:
@@ -142,7 +147,7 @@ def set_dropout(model: nn.Module, rate: float | None) -> None:
 
 def _metrics(
     trainer: TernarizeTrainer,
-    data: TaskData,
+    data: AnyData,
     teacher_scores: dict[str, dict[str, float]],
     measured: dict[str, float],
     recipe: Recipe,
@@ -159,12 +164,12 @@ def _metrics(
         "student": {"best": history.best, "final": history.evaluations[-1]},
         "evaluations": history.evaluations,
         "confusion": {
-            "labels": list(data.task.labels or ()),
-            "teacher": confusion(data.task, trainer.teacher_logits[name], features.evals[name]),
+            "labels": list(getattr(data.task, "labels", None) or ()),
+            "teacher": trainer.head.confusion(features, name, trainer.teacher_logits[name]),
             "student": history.confusion.get(name),
         },
         **measured,
-        "train_rows": len(data.train or ()),
+        "train_rows": len(features.train or ()),
         "seed": settings.seed,
         "versions": versions(),
     }

@@ -17,19 +17,13 @@ from torch.optim import Optimizer
 from transformers import PreTrainedModel, Trainer, TrainerCallback
 
 from ternarybert.distill.features import LENGTH
-from ternarybert.distill.losses import (
-    layer_map,
-    loss_attention,
-    loss_hidden,
-    loss_labels,
-    loss_pred,
-    without_padded_keys,
-)
-from ternarybert.distill.memory import ROW_NUMBER, TeacherMemory
+from ternarybert.distill.head import Head
+from ternarybert.distill.losses import layer_map, loss_attention, loss_hidden, without_padded_keys
+from ternarybert.distill.memory import ROW_NUMBER, Target, TeacherMemory
 from ternarybert.distill.optimizer import BertAdam, linear_schedule, parameter_groups
 from ternarybert.distill.sampler import SimilarLengths
 from ternarybert.errors import DivergedError
-from ternarybert.recipe import TERMS, Recipe
+from ternarybert.recipe import ONE_STAGE, TERMS, Recipe
 from ternarybert.student import QuantizedWeight, quantized_layers
 
 LOSS_BASED = ("lat", "laq")  # methods that read the optimizer's second moments
@@ -61,9 +55,9 @@ class BertTrainer(Trainer):  # type: ignore[misc]
     # accumulated micro-batches. It is not.
     loss_is_scaled_for_ga = False
 
-    def __init__(self, *args: Any, recipe: Recipe, regression: bool, **kwargs: Any) -> None:
+    def __init__(self, *args: Any, recipe: Recipe, head: Head, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self.recipe, self.regression = recipe, regression
+        self.recipe, self.head = recipe, head
 
     def create_scheduler(self, num_training_steps: int, optimizer: Optimizer | None = None) -> Any:
         """Linear warm-up and decay."""
@@ -86,11 +80,11 @@ class BertTrainer(Trainer):  # type: ignore[misc]
     def compute_loss(
         self, model: Any, inputs: dict[str, Tensor], return_outputs: bool = False, num_items_in_batch: Any = None
     ) -> Any:
-        """Cross-entropy, or mean squared error for regression."""
+        """The head's loss on the labels."""
         inputs = dict(inputs)
         labels = inputs.pop("labels")
         outputs = model(**inputs)
-        loss = loss_labels(outputs.logits, labels, regression=self.regression)
+        loss = self.head.loss_labels(self.head.logits(outputs), labels, inputs["attention_mask"])
         self.require_number(loss, inputs)
         return (loss, outputs) if return_outputs else loss
 
@@ -101,7 +95,7 @@ class BertTrainer(Trainer):  # type: ignore[misc]
         inputs = self._prepare_inputs(inputs)
         labels = inputs.pop("labels", None)
         with torch.no_grad(), self.compute_loss_context_manager():
-            logits = model(**inputs).logits
+            logits = self.head.logits(model(**inputs))
         return None, logits.float(), labels
 
     def require_number(self, loss: Tensor, inputs: dict[str, Tensor]) -> None:
@@ -152,8 +146,8 @@ class DistillTrainer(BertTrainer):
             target = self.memory(rows, inputs["input_ids"].shape[1])
         else:
             with torch.no_grad():
-                target = self.teacher(**inputs, **wanted)
-        terms = self.loss_terms(outputs, target, labels, inputs["attention_mask"], weights)
+                target = self.target(self.teacher(**inputs, **wanted))
+        terms = self.loss_terms(self.target(outputs), target, labels, inputs["attention_mask"], weights)
         loss = torch.stack([weights[name] * value for name, value in terms.items()]).sum()
         self.require_number(loss, inputs)
         for name, value in terms.items():
@@ -161,8 +155,12 @@ class DistillTrainer(BertTrainer):
         self.sums["batches"] = self.sums.get("batches", 0.0) + 1
         return (loss, outputs) if return_outputs else loss
 
+    def target(self, outputs: Any) -> Target:
+        """What the losses read of a model's outputs."""
+        return Target(self.head.logits(outputs), outputs.hidden_states or (), outputs.attentions or ())
+
     def loss_terms(
-        self, student: Any, teacher: Any, labels: Tensor | None, mask: Tensor, weights: dict[str, float]
+        self, student: Target, teacher: Target, labels: Tensor | None, mask: Tensor, weights: dict[str, float]
     ) -> dict[str, Tensor]:
         """The loss terms that count, unweighted."""
         distill, terms = self.recipe.distill, {}
@@ -171,25 +169,23 @@ class DistillTrainer(BertTrainer):
             picked = [teacher.hidden_states[layer] for layer in [0, *self.teacher_layers]]
             terms["hidden"] = loss_hidden(student.hidden_states, picked, real)
         if weights["attention"]:
-            ours, theirs = student.attentions, [teacher.attentions[layer - 1] for layer in self.teacher_layers]
+            ours, theirs = list(student.attentions), [teacher.attentions[layer - 1] for layer in self.teacher_layers]
             if real is None:
                 ours, theirs = ([without_padded_keys(a, mask) for a in scores] for scores in (ours, theirs))
             terms["attention"] = loss_attention(ours, theirs, real)
         if weights["logits"]:
-            terms["logits"] = loss_pred(
-                student.logits, teacher.logits, regression=self.regression, reduction=distill.sce
-            )
+            terms["logits"] = self.head.loss_pred(student.logits, teacher.logits, real, distill.sce)
         if weights["labels"]:
             if labels is None:
                 raise DivergedError("the recipe weighs labels (distill.labels), but the data have none")
-            terms["labels"] = loss_labels(student.logits, labels, regression=self.regression)
+            terms["labels"] = self.head.loss_labels(student.logits, labels, mask)
         return terms
 
     def term_weights(self) -> dict[str, float]:
         """The weight of each loss term in the stage that the current step falls into."""
         progress = self.state.global_step / max(1, self.state.max_steps)
         end = 0.0
-        for stage in self.recipe.stages:
+        for stage in self.recipe.stages or ONE_STAGE:
             end += stage.share
             if progress < end:
                 break

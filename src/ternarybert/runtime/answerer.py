@@ -10,7 +10,7 @@ from ternarybert.runtime.model import Model, chunks
 from ternarybert.runtime.network import Output
 from ternarybert.runtime.results import Answer
 from ternarybert.runtime.text import Text, as_stream
-from ternarybert.tasks.squad import SQUAD, SquadTask
+from ternarybert.tasks.squad import SquadTask, answering_task
 from ternarybert.tasks.squad_features import Window, Windower
 from ternarybert.tasks.squad_questions import Question
 
@@ -20,10 +20,10 @@ class Answerer(Model):
 
     output = Output.TOKEN_LOGITS
 
-    def __init__(self, *args: Any, task: str | None = None, **more: Any) -> None:
+    def __init__(self, *args: Any, **more: Any) -> None:
         super().__init__(*args, **more)
         # What the model was trained on: after SQuAD 2.0 it may say that there is no answer.
-        self.task: SquadTask = SQUAD.get(task or "", SQUAD["squad"])
+        self.task: SquadTask = answering_task(self.config)
         self._windower: Windower | None = None
 
     def stream(self, texts: Iterable[Any]) -> Iterator[Answer]:

@@ -40,6 +40,11 @@ def kernels() -> list[str]:
     return list(_strings(library().tb_kernels()))
 
 
+def peak_gmacs() -> float:
+    """Billions of multiply-adds of bytes that a core of this CPU can do in a second; 0 where that is not known."""
+    return float(library().tb_peak())
+
+
 def thread_count(asked: int | None = None) -> int:
     """How many threads a call may use: what was asked, or TERNARYBERT_THREADS, or a thread for every usable core."""
     said = asked if asked is not None else os.environ.get(THREADS_VARIABLE)

@@ -42,7 +42,7 @@ def load(
     if kind == Kind.QUESTIONS:
         from ternarybert.runtime.answerer import Answerer  # late: other models need nothing of tasks/
 
-        return Answerer(runner, text, content.config, threads, task=str(content.metrics.get("task")))
+        return Answerer(runner, text, content.config, threads)
     classes: dict[Kind, type[Model]] = {Kind.SEQUENCES: Classifier, Kind.TOKENS: Tagger}
     return classes.get(kind, Model)(runner, text, content.config, threads)
 

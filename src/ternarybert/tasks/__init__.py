@@ -6,7 +6,16 @@ labels into a teacher's order. Nothing here imports torch, and `datasets` is imp
 
 from ternarybert.tasks.glue import GLUE, glue_task, load_glue
 from ternarybert.tasks.labels import align_labels
-from ternarybert.tasks.squad import SQUAD, SquadData, SquadTask, hold_out, load_questions, load_squad, squad_task
+from ternarybert.tasks.squad import (
+    SQUAD,
+    SquadData,
+    SquadTask,
+    answering_task,
+    hold_out,
+    load_questions,
+    load_squad,
+    squad_task,
+)
 from ternarybert.tasks.table import load_table
 from ternarybert.tasks.task import Task, TaskData
 
@@ -18,6 +27,7 @@ __all__ = [
     "Task",
     "TaskData",
     "align_labels",
+    "answering_task",
     "glue_task",
     "hold_out",
     "load_glue",

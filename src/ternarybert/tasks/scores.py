@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -9,6 +10,9 @@ from numpy.typing import NDArray
 
 from ternarybert.errors import DataError
 from ternarybert.tasks import metrics
+from ternarybert.tasks.squad import SquadData, SquadTask
+from ternarybert.tasks.squad_features import Window
+from ternarybert.tasks.squad_metrics import normalize
 from ternarybert.tasks.task import Task, TaskData
 
 Logits = NDArray[np.float32]
@@ -32,6 +36,24 @@ def task_scores(task: Task, logits: Logits, labels: Labels | None, teacher: Logi
     return scores
 
 
+def answer_scores(
+    task: SquadTask, windows: Sequence[Window], logits: Logits, teacher: Logits | None = None
+) -> dict[str, float]:
+    """EM and F1 against people's answers, and how often the answer is the teacher's, of logits (N, 2, n)."""
+    questions = [w.question for i, w in enumerate(windows) if i == 0 or w.row != windows[i - 1].row]
+    predictions = task.predict(windows, logits[:, 0], logits[:, 1])
+    scores: dict[str, float] = {}
+    if all(question.answers is not None for question in questions):
+        found = task.score(questions, predictions)
+        names = dict.fromkeys((*task.metrics, *found))  # what models are selected by comes first
+        scores.update({name: found[name] for name in names if not name.endswith("total")})
+    if teacher is not None:
+        theirs = task.predict(windows, teacher[:, 0], teacher[:, 1])
+        same = [normalize(a.text) == normalize(b.text) for a, b in zip(predictions, theirs, strict=True)]
+        scores["agreement"] = 100 * sum(same) / len(same)
+    return scores
+
+
 def check_rows(data: TaskData, has_teacher: bool) -> None:
     """Refuse data that nothing can be scored on."""
     if not data.evals:
@@ -41,7 +63,16 @@ def check_rows(data: TaskData, has_teacher: bool) -> None:
         raise DataError(f"the rows of '{data.task.name}' have no labels; name the label column, or a teacher")
 
 
-def main_metric(task: Task, scores: dict[str, float]) -> str:
+def check_questions(data: SquadData, has_teacher: bool) -> None:
+    """The same for questions."""
+    if not data.evals:
+        raise DataError(f"'{data.task.name}' has no questions to evaluate on")
+    unlabelled = any(question.answers is None for questions in data.evals.values() for question in questions)
+    if unlabelled and not has_teacher:
+        raise DataError(f"the questions of '{data.task.name}' have no 'answers'; name a teacher")
+
+
+def main_metric(task: Task | SquadTask, scores: dict[str, float]) -> str:
     """The name of the score that students are selected by."""
     return next((name for name in task.metrics if name in scores), "agreement")
 

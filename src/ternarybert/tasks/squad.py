@@ -1,13 +1,15 @@
 """SQuAD, both versions, and the user's own questions: a record of settings, the questions, and the way to a score.
 
 A `SquadTask` has the three steps around a model, so that training, evaluation and answering do the same:
-`windower` cuts contexts into inputs, `predict` turns logits into answers, `score` compares them with people's.
+`windower` cuts contexts into inputs, `predict` turns logits into answers, `score` compares them with people's. How a
+trained model is to be asked, with the threshold found for it, is in its `config.json` under `question_answering`.
 """
 
 from __future__ import annotations
 
+import math
 import random
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -23,6 +25,9 @@ from ternarybert.tasks.task import import_datasets
 if TYPE_CHECKING:
     from datasets import Dataset
     from tokenizers import Tokenizer
+
+ANSWERING = "question_answering"  # the key in a model's config.json
+_SIZES = ("max_length", "stride", "max_question", "max_answer", "n_best")
 
 
 @dataclass(frozen=True)
@@ -68,6 +73,29 @@ class SquadTask:
             threshold=self.null_threshold,
         )
 
+    def answering(self) -> dict[str, int | float | None]:
+        """How to ask a model of this task, for its config.json."""
+        return {name: getattr(self, name) for name in (*_SIZES, "null_threshold")}
+
+
+def answering_task(config: Mapping[str, object]) -> SquadTask:
+    """The task that a model's config.json describes; where it says nothing, SQuAD 1.1."""
+    said = config.get(ANSWERING)
+    if said is None:
+        return SQUAD["squad"]
+    if not isinstance(said, Mapping):
+        raise DataError(f"config.json: '{ANSWERING}' is {said!r:.40}, not an object")
+    sizes = {name: said[name] for name in _SIZES if name in said}
+    threshold = said.get("null_threshold")
+    for name, value in sizes.items():
+        if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+            raise DataError(f"config.json: '{ANSWERING}.{name}' is {value!r:.40}, not a whole number of at least 1")
+    if threshold is None:
+        return replace(SQUAD["squad"], **sizes)
+    if not isinstance(threshold, (int, float)) or isinstance(threshold, bool) or math.isnan(threshold):
+        raise DataError(f"config.json: '{ANSWERING}.null_threshold' is {threshold!r:.40}, not a number")
+    return replace(SQUAD["squad_v2"], **sizes, null_threshold=float(threshold))
+
 
 @dataclass(frozen=True)
 class SquadData:
@@ -79,7 +107,12 @@ class SquadData:
 
 
 SQUAD: dict[str, SquadTask] = {
-    task.name: task for task in (SquadTask("squad"), SquadTask("squad_v2", version="2.0", null_threshold=0.0))
+    task.name: task
+    for task in (
+        SquadTask("squad"),
+        # A model answers with the best threshold found for it, so that is the score it is selected by.
+        SquadTask("squad_v2", version="2.0", null_threshold=0.0, metrics=("best_f1", "f1", "exact")),
+    )
 }
 
 

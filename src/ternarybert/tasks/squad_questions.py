@@ -62,6 +62,28 @@ def read_questions(path: str | Path) -> list[Question]:
     return questions_of(_read_official(path) or read_table(path))
 
 
+def holds_questions(path: str | Path) -> bool:
+    """Whether a file looks like questions: SQuAD's JSON, or columns `question` and `context` without a `label`.
+
+    Only the beginning is looked at where that is enough.
+    """
+    path = Path(path)
+    if path.suffix.lower() in (".zip", ".gz"):
+        return True
+    if not path.is_file() or path.suffix.lower() in (".csv", ".tsv", ".txt"):  # no lists, so no answers
+        return False
+    if path.suffix.lower() == ".jsonl":
+        with path.open(encoding="utf-8-sig", errors="replace") as file:
+            line = next((line for line in file if line.strip()), "")
+        try:
+            names = set(json.loads(line))
+        except (ValueError, TypeError):
+            return False  # the reader of tables says what is wrong
+    else:
+        names = set((_read_official(path) or read_table(path)).columns)
+    return {"question", "context"} <= names and "label" not in names
+
+
 def questions_of(table: Table) -> list[Question]:
     """Check every row of a table with columns `question`, `context` and maybe `answers`, `id`, `title`."""
     for name in ("question", "context"):

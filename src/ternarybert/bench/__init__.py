@@ -1,0 +1,1 @@
+"""Side by side with the engines that users could install instead, in one run on one machine."""

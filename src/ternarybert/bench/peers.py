@@ -1,0 +1,201 @@
+"""The engines that are timed, each behind the same three steps: make its files, load, run.
+
+Ours runs from the packed folder. The others get a plain model in float32, the teacher or the packed one unpacked, and
+quantize it with their own tools in the way their documentation recommends for BERT on a CPU.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ternarybert.bench.inputs import Tokens, make_tokens
+
+Result = NDArray[np.float32]
+Run = Callable[[Tokens], Result]
+
+PACKED, PLAIN = "packed", "plain"  # folders of a run: our model, and one in float32
+CALIBRATION = 8  # random batches for engines with fixed activation ranges; only their speed is looked at
+
+
+@dataclass(frozen=True)
+class Peer:
+    """An engine."""
+
+    name: str
+    load: Callable[[Path, int], Run]  # folder of the run, threads
+    output: str = "logits"  # or "hidden": engines that stop at the encoder's output
+    modules: tuple[str, ...] = ()  # what must be installed
+    tolerance: float = (
+        0.6  # how far its answers may be off, as a share of their spread; random weights are unkind to int8
+    )
+
+
+def _ours(run: Path, threads: int) -> Run:
+    from ternarybert import packed
+    from ternarybert.runtime.build import network_of
+    from ternarybert.runtime.engine import Engine
+    from ternarybert.runtime.network import Batch, Output
+
+    engine = Engine(network_of(packed.read(run / PACKED)), num_threads=threads)
+    return lambda tokens: engine.run(Batch.of(tokens.sequences()), Output.LOGITS)
+
+
+def _torch_model(run: Path, threads: int) -> Any:
+    import torch
+    from transformers import AutoModelForSequenceClassification
+
+    torch.set_num_threads(threads)
+    return AutoModelForSequenceClassification.from_pretrained(run / PLAIN).eval()
+
+
+def _torch_run(model: Any) -> Run:
+    import torch
+
+    def call(tokens: Tokens) -> Result:
+        with torch.inference_mode():
+            feed = {name: torch.from_numpy(array) for name, array in tokens.feed().items()}
+            return np.asarray(model(**feed).logits.numpy(), np.float32)
+
+    return call
+
+
+def _torch_fp32(run: Path, threads: int) -> Run:
+    return _torch_run(_torch_model(run, threads))
+
+
+def _torch_int8(run: Path, threads: int) -> Run:
+    import torch
+    from torch.ao.quantization import quantize_dynamic
+
+    quantize: Any = quantize_dynamic  # has no types
+    return _torch_run(quantize(_torch_model(run, threads), {torch.nn.Linear}, dtype=torch.qint8))
+
+
+def _onnx(run: Path) -> Path:
+    """The float32 model as ONNX, made once for the engines that read it."""
+    path = run / "model.onnx"
+    if path.exists():
+        return path
+    import onnx
+    import torch
+
+    model = _torch_model(run, 1)
+    model.config.use_cache = False
+    feed = {name: torch.from_numpy(a) for name, a in make_tokens([9, 7], model.config.vocab_size).feed().items()}
+    batch, length = torch.export.Dim("batch"), torch.export.Dim("length")
+    program = torch.onnx.export(
+        model,
+        (),
+        kwargs=feed,
+        dynamo=True,
+        dynamic_shapes={name: {0: batch, 1: length} for name in feed},
+        verbose=False,
+    )
+    assert program is not None  # it is with dynamo
+    program.save(str(run / "part.onnx"))
+    graph = onnx.load(run / "part.onnx")
+    del graph.graph.value_info[:]  # left by the exporter, and the quantizer trips over it
+    onnx.save(graph, run / "whole.onnx")
+    (run / "whole.onnx").rename(path)
+    return path
+
+
+def _onnxruntime(run: Path, threads: int) -> Run:
+    import onnxruntime
+    from onnxruntime.quantization import QuantType, quantize_dynamic
+
+    path = run / "model.int8.onnx"
+    if not path.exists():
+        quantize_dynamic(_onnx(run), path, weight_type=QuantType.QInt8, reduce_range=_saturates())
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads, options.inter_op_num_threads = threads, 1
+    session = onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
+    names = {one.name for one in session.get_inputs()}
+
+    def call(tokens: Tokens) -> Result:
+        feed = {name: array for name, array in tokens.feed().items() if name in names}
+        return np.asarray(session.run(None, feed)[0], np.float32)
+
+    return call
+
+
+def _openvino(run: Path, threads: int) -> Run:
+    import openvino
+
+    path = run / "openvino.int8.xml"
+    core = openvino.Core()
+    if not path.exists():
+        import nncf
+        from nncf.quantization.advanced_parameters import AdvancedQuantizationParameters, OverflowFix
+
+        fix = OverflowFix.ENABLE if _saturates() else OverflowFix.DISABLE
+        model = core.read_model(_onnx(run))
+        vocabulary = _vocabulary(run)
+        # With padding: ranges are fixed by what calibration shows, also that of the mask.
+        batches = [make_tokens([64, 128, 17, 90], vocabulary, seed).feed() for seed in range(CALIBRATION)]
+        model = nncf.quantize(
+            model,
+            nncf.Dataset(batches),
+            model_type=nncf.ModelType.TRANSFORMER,
+            subset_size=CALIBRATION,
+            advanced_parameters=AdvancedQuantizationParameters(overflow_fix=fix),
+        )
+        openvino.save_model(model, path, compress_to_fp16=False)
+    compiled = core.compile_model(path, "CPU", {"INFERENCE_NUM_THREADS": threads, "PERFORMANCE_HINT": "LATENCY"})
+    request, names = compiled.create_infer_request(), {name for one in compiled.inputs for name in one.names}
+
+    def call(tokens: Tokens) -> Result:
+        feed = {name: array for name, array in tokens.feed().items() if name in names}
+        return np.array(request.infer(feed, share_inputs=True)[0], np.float32)
+
+    return call
+
+
+def _ctranslate2(run: Path, threads: int) -> Run:
+    import ctranslate2
+
+    folder = run / "ctranslate2"
+    if not folder.exists():
+        source = run / "for ctranslate2"
+        shutil.copytree(run / PLAIN, source)
+        config = json.loads((source / "config.json").read_text())
+        # Its converter asks for a field that transformers 5 has dropped.
+        (source / "config.json").write_text(json.dumps({**config, "position_embedding_type": "absolute"}))
+        ctranslate2.converters.TransformersConverter(str(source)).convert(str(folder), quantization="int8")
+    encoder = ctranslate2.Encoder(str(folder), compute_type="int8", inter_threads=1, intra_threads=threads)
+    return lambda tokens: np.asarray(encoder.forward_batch(tokens.sequences()).last_hidden_state, np.float32)
+
+
+def _saturates() -> bool:
+    """Whether products of unsigned and signed bytes saturate on this CPU; tools then advise weights of 7 bits."""
+    from ternarybert._native import cpu_features
+
+    return not {"avx512vnni", "avx_vnni"} & cpu_features()
+
+
+def _vocabulary(run: Path) -> int:
+    from ternarybert.packed.plain import read_config
+
+    return int(read_config(run / PLAIN)["vocab_size"])
+
+
+OURS = "ternarybert"
+PEERS = {
+    peer.name: peer
+    for peer in (
+        Peer(OURS, _ours, tolerance=1e-3),
+        Peer("torch-fp32", _torch_fp32, modules=("torch", "transformers"), tolerance=1e-3),
+        Peer("torch-int8", _torch_int8, modules=("torch", "transformers")),
+        Peer("onnxruntime-int8", _onnxruntime, modules=("onnxruntime", "onnx", "onnxscript", "torch", "transformers")),
+        Peer("openvino-int8", _openvino, modules=("openvino", "nncf", "onnx", "onnxscript", "torch", "transformers")),
+        Peer("ctranslate2-int8", _ctranslate2, output="hidden", modules=("ctranslate2", "torch", "transformers")),
+    )
+}

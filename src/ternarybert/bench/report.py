@@ -1,0 +1,55 @@
+"""A run as one value: what `--json` prints and the chart draws."""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from ternarybert import _native, packed
+from ternarybert.bench.inputs import lengths_of
+from ternarybert.bench.peers import OURS
+from ternarybert.bench.run import Timing, ratios
+from ternarybert.bench.shape import Shape, products
+from ternarybert.runtime.engine import kernels, peak_gmacs
+
+
+def make_report(
+    timings: Sequence[Timing], folder: Path, batches: Sequence[str], threads: int, rounds: int
+) -> dict[str, Any]:
+    """Times, ratios, and what share of the machine's peak ours reaches."""
+    config = packed.read(folder).config
+    shape = Shape(
+        *(int(config[key]) for key in ("num_hidden_layers", "hidden_size", "num_attention_heads", "intermediate_size"))
+    )
+    ours = next((timing.ms for timing in timings if timing.name == OURS), {})
+    longest = int(config["max_position_embeddings"])
+    return {
+        "model": f"{shape.layers} layers x {shape.hidden}",
+        "cpu": _cpu(),
+        "kernel": kernels()[0],
+        "threads": threads,
+        "rounds": rounds,
+        "batches": list(batches),
+        "engines": [
+            {
+                **{key: getattr(timing, key) for key in ("name", "ms", "rounds", "error", "memory", "peak", "failed")},
+                "ratios": {name: ratios(timings, name).get(timing.name) for name in timing.ms},
+            }
+            for timing in timings
+        ],
+        "gmacs": {name: products(shape, lengths_of(name, longest)) / ms / 1e6 for name, ms in ours.items()},
+        "peak_gmacs": peak_gmacs() * threads,
+    }
+
+
+def _cpu() -> str:
+    """The CPU's name, where the system tells, and what its kernels can use."""
+    name = platform.processor() or platform.machine()
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+        name = next(line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
+    except (OSError, StopIteration):
+        pass
+    return f"{name} ({', '.join(sorted(_native.cpu_features()))})"

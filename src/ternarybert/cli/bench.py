@@ -1,0 +1,142 @@
+"""The command `bench`: this machine, a model, and the engines one could use instead."""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from ternarybert.cli.job import job, make_console
+from ternarybert.cli.options import option, with_options
+from ternarybert.errors import OptionError
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+
+BENCH_EXAMPLE = (
+    "Example: ternarybert bench my-model-ternary --teacher my-model\n\n"
+    "Without a model: ternarybert bench --shape base --threads 2 --plot speed.png"
+)
+_WHAT, _HOW, _OUTPUT = "What is timed", "How", "Output"
+
+
+@with_options
+def bench(
+    folder: Annotated[
+        Path | None, typer.Argument(help="A packed classifier; without one, random weights.", metavar="[FOLDER]")
+    ] = None,
+    *,
+    teacher: Annotated[
+        Path | None,
+        option("--teacher", help="The plain model that the others run; else FOLDER unpacked.", panel=_WHAT),
+    ] = None,
+    shape: Annotated[
+        str, option("--shape", help="Without FOLDER: base (12 x 768) or mini (6 x 384).", panel=_WHAT)
+    ] = "base",
+    batch: Annotated[
+        list[str] | None,
+        option("--batch", help="BATCHxLENGTH or ragged (32 real lengths). Repeatable.", panel=_WHAT, metavar="SHAPE"),
+    ] = None,
+    engine: Annotated[
+        list[str] | None, option("--engine", help="Time only these. Repeatable.", panel=_WHAT, metavar="NAME")
+    ] = None,
+    threads: Annotated[int, option("--threads", help="Of every engine.", panel=_HOW, min=1)] = 1,
+    rounds: Annotated[int, option("--rounds", help="Turns of every engine.", panel=_HOW, min=1)] = 5,
+    seconds: Annotated[float, option("--seconds", help="For an engine and batch in a round.", panel=_HOW)] = 0.5,
+    plot: Annotated[Path | None, option("--plot", help="Draw the table: PNG, SVG or PDF.", panel=_OUTPUT)] = None,
+    as_json: Annotated[bool, option("--json", help="Print one JSON object, last.", panel=_OUTPUT)] = False,
+) -> None:
+    """Time a packed model beside torch, ONNX Runtime, OpenVINO and CTranslate2 on this machine.
+
+    Every engine runs in its own process, they take turns, and medians are compared. Engines that are not installed are
+    named; all of them come with: pip install 'ternarybert[bench,train]'.
+    """
+    with job():
+        if teacher is not None and folder is None:
+            raise OptionError("--teacher goes with the packed FOLDER that was made from it")
+        console = make_console(errors=True)
+        with tempfile.TemporaryDirectory(prefix="ternarybert-bench-") as place, console.status("preparing") as status:
+            report = _bench(
+                Path(place), folder, teacher, shape, batch, engine, threads, rounds, seconds, tell=status.update
+            )
+        _show(report, make_console(errors=as_json))
+        if plot is not None:
+            from ternarybert.bench.chart import draw
+
+            draw(report, plot)
+            console.print(f"The chart is in {plot}.")
+        if as_json:
+            typer.echo(json.dumps(report))
+
+
+def _bench(
+    place: Path,
+    folder: Path | None,
+    teacher: Path | None,
+    shape: str,
+    batch: list[str] | None,
+    engines: list[str] | None,
+    threads: int,
+    rounds: int,
+    seconds: float,
+    *,
+    tell: Any,
+) -> dict[str, Any]:
+    from ternarybert.bench.inputs import SHAPES
+    from ternarybert.bench.peers import PEERS
+    from ternarybert.bench.report import make_report
+    from ternarybert.bench.run import bench as run
+    from ternarybert.bench.shape import shape_named, write_random
+
+    if folder is None:
+        folder, teacher = place / "random", place / "random plain"
+        write_random(folder, teacher, shape_named(shape))
+    work = place / "run"
+    work.mkdir()
+    timings = run(
+        folder,
+        work,
+        plain=teacher,
+        engines=engines or list(PEERS),
+        shapes=batch or SHAPES,
+        threads=threads,
+        rounds=rounds,
+        seconds=seconds,
+        tell=tell,
+    )
+    return make_report(timings, folder, batch or list(SHAPES), threads, rounds)
+
+
+def _show(report: dict[str, Any], console: Console) -> None:
+    from rich import box
+    from rich.table import Table
+
+    table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False)
+    table.add_column("ms (times ours)")
+    for name in (*report["batches"], "memory MB", "peak MB", "error"):
+        table.add_column(name, justify="right")
+    for engine in report["engines"]:
+        if engine["failed"] is None:
+            table.add_row(engine["name"], *_cells(engine, report["batches"]))
+    console.print(f"{report['model']}, {report['threads']} threads, kernel {report['kernel']}, {report['cpu']}")
+    console.print(table)
+    for engine in report["engines"]:
+        if engine["failed"] is not None:
+            console.print(f"{engine['name']}: not timed, {engine['failed']}", soft_wrap=True)
+    for name, rate in report["gmacs"].items():
+        share = f", {rate / report['peak_gmacs']:.0%} of this CPU's peak" if report["peak_gmacs"] else ""
+        console.print(f"ours at {name}: {rate:.0f} GMAC/s{share}")
+
+
+def _cells(engine: dict[str, Any], batches: list[str]) -> list[str]:
+    cells = []
+    for name in batches:
+        ratio = engine["ratios"].get(name)
+        cells.append(f"{engine['ms'][name]:.2f}" + (f" ({ratio:.2f}x)" if ratio is not None else ""))
+    for size in (engine["memory"], engine["peak"]):
+        cells.append("" if not size else f"{size / 1e6:.0f}")
+    return [*cells, f"{engine['error']:.1e}"]

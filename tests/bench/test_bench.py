@@ -1,0 +1,100 @@
+"""Engines side by side, on a small model."""
+
+import json
+
+import pytest
+from typer.testing import CliRunner
+
+from ternarybert import packed
+from ternarybert.bench import peers, run, shape
+from ternarybert.bench.peers import OURS, Peer
+from ternarybert.bench.run import Timing, bench, ratios
+from ternarybert.bench.shape import Shape, write_random
+from ternarybert.cli import make_app
+from ternarybert.errors import OptionError
+
+SMALL = Shape(layers=2, hidden=32, heads=4, intermediate=64)
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory):
+    place = tmp_path_factory.mktemp("models")
+    write_random(place / "packed", place / "plain", SMALL)
+    return place / "packed", place / "plain"
+
+
+def test_random_models_are_what_their_shape_says(folders):
+    model = packed.read(folders[0])
+    assert model.bits == "2-2-8"
+    assert model.tensors["bert.encoder.layer.1.intermediate.dense.weight"].shape == (64, 32)
+
+
+def test_ours_beside_torch(folders, tmp_path):
+    told = []
+    timings = bench(
+        folders[0],
+        tmp_path,
+        plain=folders[1],
+        engines=[OURS, "torch-fp32"],
+        shapes=["1x16", "2x8"],
+        rounds=2,
+        seconds=0.01,
+        tell=told.append,
+    )
+    assert [timing.name for timing in timings] == [OURS, "torch-fp32"]
+    for timing in timings:
+        assert timing.failed is None
+        assert set(timing.ms) == {"1x16", "2x8"}
+        assert all(len(values) == 2 and min(values) > 0 for values in timing.rounds.values())
+    assert timings[0].error < 1e-5  # the same arithmetic as the student's evaluation in torch
+    assert ratios(timings, "1x16")[OURS] == 1
+    assert told[0] == "preparing the model"
+    assert told[-1] == "round 2 of 2"
+
+
+def test_engines_that_are_missing_fail_or_answer_wrongly_are_named(folders, tmp_path, monkeypatch):
+    made_up = {
+        "absent": Peer("absent", peers._ours, modules=("no_such_module",)),
+        "strict": Peer(OURS, peers._ours, tolerance=-1.0),
+    }
+    monkeypatch.setattr(run, "PEERS", made_up)
+    absent, strict = bench(folders[0], tmp_path, plain=folders[1], engines=list(made_up), shapes=["1x8"])
+    assert absent.failed == "not installed: no_such_module (pip install 'ternarybert[bench,train]')"
+    assert strict.failed.startswith("answers are off by")
+    assert not absent.ms
+    assert not strict.ms
+
+
+def test_an_engine_that_dies_says_why(folders, tmp_path, monkeypatch):
+    monkeypatch.setattr(run, "PEERS", {"nobody": Peer("nobody", peers._ours)})
+    (timing,) = bench(folders[0], tmp_path, plain=folders[1], engines=["nobody"], shapes=["1x8"])
+    assert "ended with code 1: KeyError: 'nobody'" in timing.failed
+
+
+def test_unknown_engines_get_a_suggestion(folders, tmp_path):
+    with pytest.raises(OptionError, match="did you mean 'torch-fp32'"):
+        bench(folders[0], tmp_path, engines=["torch-fp23"], shapes=["1x8"])
+
+
+def test_no_ratio_without_ours():
+    assert ratios([Timing("torch-fp32", ms={"1x8": 2.0})], "1x8") == {}
+
+
+def test_the_command_prints_a_table_json_and_a_chart(folders, tmp_path):
+    arguments = ["bench", str(folders[0]), "--teacher", str(folders[1]), "--engine", OURS, "--batch", "1x8"]
+    arguments += ["--rounds", "1", "--seconds", "0.01", "--plot", str(tmp_path / "chart.svg"), "--json"]
+    result = CliRunner().invoke(make_app(["bench", "inspect"]), arguments, catch_exceptions=False)
+    assert result.exit_code == 0, result.output
+    report = json.loads(result.stdout.splitlines()[-1])
+    assert report["engines"][0]["ratios"] == {"1x8": 1.0}
+    assert report["gmacs"]["1x8"] > 0
+    assert report["peak_gmacs"] > 0
+    assert (tmp_path / "chart.svg").read_text().startswith("<?xml")
+
+
+def test_the_command_without_a_model_makes_one(tmp_path, monkeypatch):
+    monkeypatch.setitem(shape.SHAPES, "base", SMALL)
+    arguments = ["bench", "--engine", OURS, "--batch", "1x8", "--rounds", "1", "--seconds", "0.01"]
+    result = CliRunner().invoke(make_app(["bench", "inspect"]), arguments, catch_exceptions=False)
+    assert result.exit_code == 0, result.output
+    assert "2 layers x 32" in result.stdout
