@@ -20,7 +20,7 @@ $(VENV)/.installed: Makefile pyproject.toml constraints.txt src/ternarybert/__in
 	@touch $@
 
 # Only what the demo needs, without the developers' tools. `make demo QUICK=1` takes 3 minutes instead of 12.
-$(VENV)/.demo: Makefile pyproject.toml constraints.txt $(NATIVE)
+$(VENV)/.demo: Makefile pyproject.toml constraints.txt src/ternarybert/__init__.py $(NATIVE)
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --upgrade pip
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[train,demo]'
