@@ -21,6 +21,8 @@ ALLOWED = {
     "bench": {"runtime", "packed", "hf"},
     "report": {"runtime", "packed", "tasks", "student", "distill"},
     "serve": {"runtime"},
+    "doctor": {"runtime", "packed"},
+    "demo": {"distill", "runtime", "packed", "tasks"},
     "cli": {
         "quantize",
         "tasks",
@@ -34,10 +36,12 @@ ALLOWED = {
         "bench",
         "report",
         "serve",
+        "doctor",
+        "demo",
     },
 }
-TOP = {"errors", "recipe", "numerics", "_fields", "_native", "_resumable", "_yaml", "__init__", "__main__"}
-TORCH_FREE = {"packed", "runtime", "serve", "tasks", *TOP}
+TOP = {"errors", "recipe", "numerics", "_fields", "_native", "_nearby", "_resumable", "_yaml", "__init__", "__main__"}
+TORCH_FREE = {"packed", "runtime", "serve", "tasks", "doctor", *TOP}
 HEAVY = {"torch", "transformers"}
 
 

@@ -65,6 +65,10 @@ class KernelError(TernaryBertError, ValueError):
     """The kernel that was asked for does not exist, or this CPU cannot run it."""
 
 
+class DemoError(TernaryBertError, RuntimeError):
+    """Something that the demo started did not come to its end."""
+
+
 class OutOfMemoryError(TernaryBertError, MemoryError):
     """The native engine did not get the memory that it needs."""
 

@@ -107,8 +107,8 @@ def test_models_that_are_not_there(fails, files, teacher):
     for command in (["evaluate", "--eval"], ["ternarize", "--train"], ["finetune", "--train"]):
         data = [command[1], "mail.csv", *COLUMNS]
         line = fails(command[0], "my-techer", *data)
-        assert "no folder 'my-techer' (did you mean 'my-teacher'?), and the hub does not help" in line
-        assert "no folder './my-techer' (did you mean 'my-teacher'?)" in fails(command[0], "./my-techer", *data)
+        assert "no folder 'my-techer'; did you mean 'my-teacher'? The hub does not help" in line
+        assert "no folder './my-techer'; did you mean 'my-teacher'?" in fails(command[0], "./my-techer", *data)
 
 
 def test_the_hub_is_not_asked_in_silence(run, files):

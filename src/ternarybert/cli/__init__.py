@@ -18,6 +18,7 @@ from ternarybert.errors import TernaryBertError
 
 # Every command, in the order of the help: its module, and the name of its example there.
 COMMANDS = {
+    "demo": ("demo", "DEMO_EXAMPLE"),
     "finetune": ("train", "FINETUNE_EXAMPLE"),
     "ternarize": ("train", "TERNARIZE_EXAMPLE"),
     "evaluate": ("evaluate", "EVALUATE_EXAMPLE"),
@@ -27,6 +28,7 @@ COMMANDS = {
     "unpack": ("pack", "UNPACK_EXAMPLE"),
     "augment": ("augment", "EXAMPLE"),
     "bench": ("bench", "BENCH_EXAMPLE"),
+    "doctor": ("doctor", "DOCTOR_EXAMPLE"),
 }
 
 

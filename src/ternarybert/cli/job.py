@@ -52,13 +52,16 @@ def note_hub(model: str) -> None:
 
 
 @contextmanager
-def job(work: Path | None = None) -> Iterator[None]:
-    """Around the work of a command; `work` is the folder that a stopped run can be resumed from."""
+def job(work: Path | None = None, *, stopped: str | None = None) -> Iterator[None]:
+    """Around the work of a command; `work` is the folder that a stopped run can be resumed from.
+
+    `stopped` is what to say after Ctrl-C instead, by a command that goes on in its own way.
+    """
     try:
         yield
     except KeyboardInterrupt:
         if is_first_process():
-            typer.echo(f"\nternarybert: {_how_to_go_on(work)}", err=True)
+            typer.echo(f"\nternarybert: {stopped or _how_to_go_on(work)}", err=True)
         raise typer.Exit(_INTERRUPTED) from None
     except TernaryBertError:
         if not is_first_process():

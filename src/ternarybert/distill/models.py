@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +17,7 @@ from transformers.trainer_utils import set_seed
 
 import ternarybert
 from ternarybert import packed
+from ternarybert._nearby import nearby
 from ternarybert.distill.head import Head
 from ternarybert.distill.heads import ClassHead
 from ternarybert.errors import HubError, UnsupportedModelError
@@ -100,19 +100,13 @@ def finding(model: str) -> Iterator[None]:
     if path.is_dir() and not (path / "config.json").is_file():
         raise UnsupportedModelError(f"the folder '{model}' has no config.json; it is not a Hugging Face model")
     if not path.is_dir() and (path.is_absolute() or model.startswith((".", "~")) or model.count("/") > 1):
-        raise UnsupportedModelError(f"there is no folder '{model}'{_nearest(path)}")
+        raise UnsupportedModelError(f"there is no folder '{model}'{nearby(path)}")
     try:
         yield
     except (OSError, ValueError, RuntimeError, KeyError, SafetensorError) as error:
         reason = str(error).strip().split("\n")[0]
         if path.is_dir():
             raise UnsupportedModelError(f"cannot load '{model}': {reason}") from error
-        raise HubError(f"there is no folder '{model}'{_nearest(path)}, and the hub does not help: {reason}") from error
-
-
-def _nearest(path: Path) -> str:
-    """The folder that was perhaps meant."""
-    parent = path.parent
-    names = [entry.name for entry in parent.iterdir() if entry.is_dir()] if parent.is_dir() else []
-    near = get_close_matches(path.name, names, n=1)
-    return f" (did you mean '{parent / near[0]}'?)" if near else ""
+        hint = nearby(path)
+        also = " The hub" if hint else ", and the hub"
+        raise HubError(f"there is no folder '{model}'{hint}{also} does not help: {reason}") from error

@@ -21,6 +21,7 @@ from typing import Any, cast
 
 import numpy as np
 
+from ternarybert._nearby import nearby
 from ternarybert.errors import (
     ContainerError,
     NotPackedError,
@@ -107,7 +108,7 @@ def json_bytes(name: str, value: object) -> bytes:
 
 def _read(place: Path) -> PackedModel:
     if not place.is_dir():
-        raise NotPackedError("there is no such folder")
+        raise NotPackedError(f"there is no such folder{nearby(place)}")
     files.refuse_escapes(place)
     config = load_object(place, CONFIG)
     announced = manifest.parse(config)

@@ -15,6 +15,7 @@ from pathlib import Path
 from reprlib import repr as show  # what others wrote may be endless; messages are not
 from typing import TypeVar
 
+from ternarybert._nearby import nearby
 from ternarybert.errors import NotPackedError, PackedConfigError, PackedTensorError, UnsafeFileError
 from ternarybert.packed import folder as files
 from ternarybert.packed.file import WEIGHTS, load_object
@@ -33,7 +34,7 @@ _ADVICE = (
 def gather(place: Path, read: Callable[[Path], Mapping[str, T]]) -> dict[str, T]:
     """What `read` gives for the tensors of each file, of all files together."""
     if not place.is_dir():
-        raise NotPackedError("there is no such folder")
+        raise NotPackedError(f"there is no such folder{nearby(place)}")
     if whole := files.find_file(place, WEIGHTS):
         return dict(read(whole))
     index = _read_index(place) if files.find_file(place, INDEX) else None

@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 from itertools import compress
 from pathlib import Path
 
+from ternarybert._nearby import nearby
 from ternarybert.errors import DataError, suggest
 from ternarybert.tasks.task import import_datasets
 
@@ -54,7 +55,7 @@ def read_table(path: str | Path) -> Table:
     """Read CSV, TSV, JSON lines, parquet or plain text, by the file's suffix."""
     path = Path(path)
     if not path.is_file():
-        raise DataError(f"{path} is a folder; give a file" if path.is_dir() else f"{path} does not exist")
+        raise DataError(f"{path} is a folder; give a file" if path.is_dir() else f"{path} does not exist{nearby(path)}")
     read = _READERS.get(path.suffix.lower())
     if read is None:
         raise DataError(f"{path}: unknown kind of file '{path.suffix}'{suggest(path.suffix, _READERS)}")

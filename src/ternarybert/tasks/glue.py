@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ternarybert._nearby import nearby
 from ternarybert.errors import DataError, HubError, LabelError, suggest
 from ternarybert.tasks.files import Table, read_plain_tsv
 from ternarybert.tasks.labels import as_number, listed
@@ -179,7 +180,7 @@ def _record(name: str) -> Glue:
 
 def _task_folder(record: Glue, folder: Path) -> Path:
     if not folder.is_dir():
-        raise DataError(f"{folder} is not a folder")
+        raise DataError(f"{folder} is not a folder{nearby(folder)}")
     inside = [path for path in sorted(folder.iterdir()) if path.is_dir() and _key(path.name) == record.task.name]
     for candidate in (folder, *inside):
         if any((candidate / file).is_file() for file in _files(record)):

@@ -15,6 +15,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, TextIO, TypeAlias
 
+from ternarybert._nearby import nearby
 from ternarybert.errors import DataError, MissingExtraError, suggest
 from ternarybert.tasks.files import Table
 
@@ -61,7 +62,7 @@ def open_rows(path: str | Path) -> Rows:
     """Open CSV, TSV, JSON lines, parquet or plain text, by the file's suffix."""
     path = Path(path)
     if not path.is_file():
-        raise DataError(f"{path} is a folder; give a file" if path.is_dir() else f"{path} does not exist")
+        raise DataError(f"{path} is a folder; give a file" if path.is_dir() else f"{path} does not exist{nearby(path)}")
     kind = path.suffix.lower()
     if kind not in _READERS:
         raise DataError(f"{path}: unknown kind of file '{path.suffix}'{suggest(path.suffix, _READERS)}")
