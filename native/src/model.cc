@@ -162,5 +162,5 @@ tb_model::tb_model(const tb_config &c, const tb::Kernel &chosen, int threads)
   for (const Layer &layer : layers)
     for (const Linear *linear : {&layer.qkv, &layer.output, &layer.up, &layer.down})
       float_weights |= quantized() && !linear->in_panels();
-  if (threads > 1) pool = std::make_unique<Pool>(threads);
+  if (threads > 1) pool.reset(new Pool(threads));
 }

@@ -93,7 +93,7 @@ struct tb_model {
   uint64_t bytes = 0;
 
   // Not part of the model but of running it; both are safe to use from several threads.
-  std::unique_ptr<tb::Pool> pool;
+  tb::Pool::Pointer pool;
   tb::WorkspaceShelf workspaces;
 
   bool quantized() const { return activation_bits != 32; }

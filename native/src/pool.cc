@@ -75,11 +75,6 @@ Pool::Pool(int threads) : process_(process_id()) {
 }
 
 Pool::~Pool() {
-  if (process_ != process_id()) { // a forked child: these threads are not here
-    for (std::thread &thread : threads_)
-      thread.detach();
-    return;
-  }
   {
     const std::lock_guard<std::mutex> lock(sleep_);
     stop_ = true;
@@ -89,7 +84,9 @@ Pool::~Pool() {
     thread.join();
 }
 
-bool Pool::acquire() { return !threads_.empty() && process_ == process_id() && busy_.try_lock(); }
+bool Pool::in_this_process() const { return process_ == process_id(); }
+
+bool Pool::acquire() { return !threads_.empty() && in_this_process() && busy_.try_lock(); }
 
 void Pool::release() { busy_.unlock(); }
 

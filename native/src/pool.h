@@ -45,6 +45,15 @@ private:
 
 class Pool {
 public:
+  // In a forked child a pool is never destroyed: its threads are not there to be joined, and a condition variable that
+  // they sleep on would wait for them forever.
+  struct Delete {
+    void operator()(Pool *pool) const {
+      if (pool->in_this_process()) delete pool;
+    }
+  };
+  using Pointer = std::unique_ptr<Pool, Delete>;
+
   explicit Pool(int threads);
   ~Pool();
   Pool(const Pool &) = delete;
@@ -54,6 +63,7 @@ public:
 
   // The pool for this caller, if it is free and works in this process. Give it back with release().
   bool acquire();
+  bool in_this_process() const;
   void release();
 
 private:
