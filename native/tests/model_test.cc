@@ -3,6 +3,7 @@
 #include "random_model.h"
 
 #include <atomic>
+#include <cfenv>
 #include <chrono>
 #include <string>
 #include <thread>
@@ -100,6 +101,18 @@ void check_concurrent_calls() {
   for (std::thread &caller : callers)
     caller.join();
   CHECK(wrong == 0);
+}
+
+// Rounding is a setting of the thread; the answers do not depend on it.
+void check_rounding() {
+  const RandomModel made(kSmall);
+  const RandomBatch batch(1, 20, kSmall.vocabulary);
+  const std::vector<float> expected = Model(made).run(batch, TB_OUTPUT_HIDDEN);
+  std::fesetround(FE_UPWARD);
+  const Model model(made, nullptr, 3);
+  CHECK(model.run(batch, TB_OUTPUT_HIDDEN) == expected);
+  CHECK(std::fegetround() == FE_UPWARD);
+  std::fesetround(FE_TONEAREST);
 }
 
 void check_fork() {
@@ -225,6 +238,7 @@ int main(int count, char **) {
   check_concurrent_calls();
   if (count > 1) return report();
   check_kernels();
+  check_rounding();
   check_fork();
   check_random_input();
   check_refusals();
