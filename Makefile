@@ -10,11 +10,8 @@ export PATH := $(abspath $(BIN)):$(PATH)
 
 , := ,
 .DEFAULT_GOAL := help
-<<<<<<< HEAD
-.PHONY: help demo setup check test test-slow cover format bench-quantize clean
-=======
-.PHONY: help setup check test test-slow test-native sanitize emulate neon cover format bench-native bench-quantize clean
->>>>>>> native
+.PHONY: help demo setup check test test-slow test-native sanitize emulate neon cover format bench-native
+.PHONY: bench-quantize clean
 
 help: ## show this menu
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -45,13 +42,9 @@ check: setup ## ruff, mypy, clang-format, the workflow files and the import dire
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
-<<<<<<< HEAD
-	$(BIN)/clang-format --dry-run --Werror $(filter %.cc %.h,$(NATIVE))
+	$(BIN)/clang-format --dry-run --Werror $(filter %.cc %.h %.c,$(NATIVE))
 	$(BIN)/yamllint --strict .github
 	$(BIN)/check-jsonschema --quiet --builtin-schema vendor.github-workflows .github/workflows/*.yml
-=======
-	$(BIN)/clang-format --dry-run --Werror $(filter %.cc %.h %.c,$(NATIVE))
->>>>>>> native
 	$(BIN)/pytest tests/test_architecture.py
 
 test: setup test-native ## the whole test suite but its slow part
