@@ -2,10 +2,19 @@
 PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
-NATIVE := CMakeLists.txt $(shell find native -name '*.cc' -o -name '*.h')
+NATIVE := CMakeLists.txt $(shell find native -name '*.cc' -o -name '*.h' -o -name '*.c')
+CTEST   = ctest --test-dir $(1) --output-on-failure --timeout 1200
+CMAKE   = cmake -S . -B $(1) -DTB_TESTS=ON -DTB_WERROR=ON -DCMAKE_BUILD_TYPE=$(2) $(3) > /dev/null && cmake --build $(1) -j 2
 
+export PATH := $(abspath $(BIN)):$(PATH)
+
+, := ,
 .DEFAULT_GOAL := help
+<<<<<<< HEAD
 .PHONY: help demo setup check test test-slow cover format bench-quantize clean
+=======
+.PHONY: help setup check test test-slow test-native sanitize emulate neon cover format bench-native bench-quantize clean
+>>>>>>> native
 
 help: ## show this menu
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -36,16 +45,41 @@ check: setup ## ruff, mypy, clang-format, the workflow files and the import dire
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+<<<<<<< HEAD
 	$(BIN)/clang-format --dry-run --Werror $(filter %.cc %.h,$(NATIVE))
 	$(BIN)/yamllint --strict .github
 	$(BIN)/check-jsonschema --quiet --builtin-schema vendor.github-workflows .github/workflows/*.yml
+=======
+	$(BIN)/clang-format --dry-run --Werror $(filter %.cc %.h %.c,$(NATIVE))
+>>>>>>> native
 	$(BIN)/pytest tests/test_architecture.py
 
-test: setup ## the whole test suite but its slow part
+test: setup test-native ## the whole test suite but its slow part
 	$(BIN)/pytest
 
 test-slow: setup ## the tests that take minutes
 	$(BIN)/pytest -m slow
+
+test-native: ## the native tests and the example in C
+	$(call CMAKE,build/native,Release)
+	$(call CTEST,build/native)
+
+sanitize: ## native tests with address, undefined-behaviour and thread sanitizers
+	$(call CMAKE,build/sanitize,RelWithDebInfo,-DCMAKE_CXX_FLAGS='-fsanitize=address$(,)undefined -fno-sanitize-recover=all' \
+		-DCMAKE_C_FLAGS=-fsanitize=address)
+	$(call CTEST,build/sanitize)
+	$(call CMAKE,build/thread,RelWithDebInfo,-DCMAKE_CXX_FLAGS=-fsanitize=thread -DCMAKE_C_FLAGS=-fsanitize=thread)
+	$(call CTEST,build/thread) -R 'pool|concurrency'
+
+emulate: ## AVX-512 and AVX-VNNI kernels on a CPU without them (Debian: libsimde-dev)
+	$(call CMAKE,build/emulate,Release,-DTB_EMULATE=ON)
+	$(call CTEST,build/emulate)
+
+neon: ## the ARM kernel under qemu (Debian: g++-aarch64-linux-gnu qemu-user)
+	$(call CMAKE,build/neon,Release,-DCMAKE_SYSTEM_NAME=Linux -DCMAKE_SYSTEM_PROCESSOR=aarch64 \
+		-DCMAKE_C_COMPILER=aarch64-linux-gnu-gcc -DCMAKE_CXX_COMPILER=aarch64-linux-gnu-g++ \
+		-DCMAKE_CROSSCOMPILING_EMULATOR='qemu-aarch64;-L;/usr/aarch64-linux-gnu')
+	$(call CTEST,build/neon)
 
 cover: setup ## line coverage of the tests
 	$(BIN)/pytest --cov --cov-report=term-missing:skip-covered
@@ -53,7 +87,12 @@ cover: setup ## line coverage of the tests
 format: setup ## rewrite sources in the project's format
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
-	$(BIN)/clang-format -i $(filter %.cc %.h,$(NATIVE))
+	$(BIN)/clang-format -i $(filter %.cc %.h %.c,$(NATIVE))
+
+bench-native: ## milliseconds of the native forward pass, random weights
+	$(call CMAKE,build/native,Release)
+	build/native/bench base 1
+	build/native/bench base 2
 
 bench-quantize: setup ## throughput of the quantizers
 	$(BIN)/python bench/quantizers.py

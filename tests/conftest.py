@@ -1,7 +1,11 @@
+import os
 import sys
 
 import pytest
 from hypothesis import settings
+
+# Models here are tiny: a second thread gains nothing, and on a busy machine the two wait for each other without end.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 # The same examples every time, and no time limit: a busy machine is not a bug.
 settings.register_profile("project", deadline=None, derandomize=True)

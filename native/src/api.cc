@@ -1,6 +1,7 @@
 // The C interface: what crosses the border is checked here, and no exception gets out.
 #include "check.h"
 #include "failure.h"
+#include "float_mode.h"
 #include "run.h"
 
 #include <new>
@@ -62,6 +63,7 @@ int tb_model_create(const tb_config *config, const char *kernel, int32_t threads
     if (threads < 1 || threads > 1024) tb::fail(TB_ERROR_ARGUMENT, "%d threads; 1 to 1024 make sense", threads);
     const tb::Kernel &chosen = choose(kernel);
     tb::check_config(config);
+    const tb::FloatMode mode;
     *model = new tb_model(*config, chosen, threads);
   });
 }

@@ -1,5 +1,7 @@
 #include "pool.h"
 
+#include "float_mode.h"
+
 #include <chrono>
 #include <system_error>
 
@@ -125,6 +127,7 @@ bool Pool::take_task(int worker) {
 }
 
 void Pool::work(int worker) {
+  const FloatMode mode; // a new thread has that of whoever made it
   const auto called = [this] { return open() || stop_; };
   for (;;) {
     if (!spin_until(called)) {

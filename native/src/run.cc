@@ -2,6 +2,7 @@
 
 #include "encoder.h"
 #include "failure.h"
+#include "float_mode.h"
 
 #include <algorithm>
 #include <numeric>
@@ -98,6 +99,7 @@ void run(tb_model &model, const tb_batch &batch, int output_kind, float *result,
   if (size != checked(rows, static_cast<size_t>(output.width)))
     fail(TB_ERROR_ARGUMENT, "the result has room for %zu numbers, the output has %zu x %d", size, rows, output.width);
 
+  const FloatMode mode;
   const Lease lease(model.pool.get());
   const Team team = lease.team();
   Call call(model, output, result);
