@@ -21,11 +21,18 @@ from ternarybert.packed.inspect import estimate
 from tests import tiny
 from tests.cli.shell import command
 from tests.packed.models import BASE, bert_shapes
+from tests.runtime.folders import save_student
 
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 BLOCK = re.compile(r"(?:<!-- run: (?P<how>.*?) -->\n)?```(?P<language>\w*)\n(?P<code>.*?)```", re.DOTALL)
-BLOCKS = [match.groupdict() for match in BLOCK.finditer(README)]
+
+
+def blocks(page):
+    return [match.groupdict() for match in BLOCK.finditer(page)]
+
+
+BLOCKS = blocks(README)
 
 
 def lines(how):
@@ -109,6 +116,20 @@ def test_the_sizes():
     plain, dense = estimate(shapes, "2-2-8"), estimate(shapes, "2-2-8", packing="dense")
     assert f"{plain.float32_bytes / 2**20:.1f} MiB | {plain.mib:.2f} MiB | {plain.ratio:.1f} times smaller" in README
     assert f"({dense.mib:.2f} MiB with `--dense`, {dense.ratio:.1f} times)" in README
+
+
+def test_the_page_on_deploying(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    save_student(tmp_path / "small", "ForSequenceClassification")
+    (tmp_path / "mails.csv").write_text("text\na good film\nvery dull\n")
+    page = (ROOT / "docs" / "deploy.md").read_text(encoding="utf-8")
+    for line in re.findall(r"^ternarybert .*$", page, re.MULTILINE):
+        code, out, err = command(*shlex.split(line, comments=True)[1:])
+        assert code == 0, f"{line}\n{out}{err}"
+    [example] = [block["code"] for block in blocks(page) if block["language"] == "python"]
+    exec(compile(example, "deploy.md", "exec"), {})
+    assert "'label': " in capsys.readouterr().out
+    assert (tmp_path / "answers.csv").is_file()
 
 
 PAGES = sorted((ROOT / "docs").glob("*.md"))
