@@ -83,7 +83,11 @@ def test_the_commands_and_the_python(world, monkeypatch):
 def test_make_knows_its_targets():
     for line in lines("make"):
         result = subprocess.run(
-            [*shlex.split(line), "--dry-run", "--always-make"], cwd=ROOT, capture_output=True, text=True, check=True
+            [*shlex.split(line), "--dry-run", "--always-make", "--no-print-directory"],
+            cwd=ROOT,
+            capture_output=True,
+            text=True,
+            check=True,
         )
         wanted = "ternarybert demo --quick" if "QUICK" in line else "ternarybert demo"
         assert result.stdout.rstrip().splitlines()[-1].strip().endswith(wanted)

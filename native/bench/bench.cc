@@ -1,7 +1,7 @@
 // How fast the forward pass is, with random weights: milliseconds, multiplications a second, and the share of what the
 // CPU could do if it did nothing but multiply.
 //
-//   bench [base|mini] [threads] [kernel]
+//   bench [base|mini] [threads] [kernel, or - for the best] [batch x length, such as 8x128]
 #include "../tests/random_model.h"
 #include "peak.h"
 
@@ -66,7 +66,13 @@ Seconds measure(const tb_model *model, const RandomBatch &batch, int threads, in
 int main(int count, char **arguments) {
   const std::string name = count > 1 ? arguments[1] : "base";
   const int threads = count > 2 ? std::atoi(arguments[2]) : 1;
-  const char *wanted = count > 3 ? arguments[3] : nullptr;
+  const char *wanted = count > 3 && std::strcmp(arguments[3], "-") != 0 ? arguments[3] : nullptr;
+  std::vector<Case> cases = {{1, 16}, {1, 64}, {1, 128}, {1, 384}, {8, 128}, {32, 128}};
+  if (count > 4) {
+    Case only{};
+    if (std::sscanf(arguments[4], "%dx%d", &only.sequences, &only.length) != 2) return 2;
+    cases = {only};
+  }
   const Shape shape = name == "mini" ? Shape{384, 12, 1536, 6, 30522, 512} : Shape{768, 12, 3072, 12, 30522, 512};
 
   tb_model *model = nullptr;
@@ -84,7 +90,7 @@ int main(int count, char **arguments) {
   const double best = peak(tb_model_kernel(model)) * threads;
   std::printf("%s, %d thread(s), kernel %s: %.1f MB, made in %.0f ms; peak %.1f GMAC/s\n", name.c_str(), threads,
               tb_model_kernel(model), static_cast<double>(tb_model_memory(model)) * 1e-6, load * 1e3, best);
-  for (const Case c : {Case{1, 16}, Case{1, 64}, Case{1, 128}, Case{1, 384}, Case{8, 128}, Case{32, 128}}) {
+  for (const Case &c : cases) {
     const RandomBatch batch(c.sequences, c.length, shape.vocabulary);
     measure(model, batch, threads, 1);
     const Seconds seconds = measure(model, batch, threads, 5);

@@ -19,6 +19,12 @@
 #define TB_NOINLINE static __attribute__((noinline))
 #endif
 
+#if defined(__GNUC__)
+#define TB_PREFETCH(p) __builtin_prefetch(p)
+#else
+#define TB_PREFETCH(p) (void)(p)
+#endif
+
 namespace { // everything in a kernel has internal linkage: see body.h
 
 template <int n> struct Constant {
