@@ -14,9 +14,14 @@ struct Failure {
 };
 
 #if defined(__GNUC__)
-__attribute__((format(printf, 2, 3)))
+#define TB_PRINTF __attribute__((format(printf, 2, 3)))
+#else
+#define TB_PRINTF
 #endif
-[[noreturn]] inline void fail(int status, const char *format, ...) {
+
+[[noreturn]] TB_PRINTF inline void fail(int status, const char *format, ...);
+
+inline void fail(int status, const char *format, ...) {
   Failure failure{status, {}};
   va_list arguments;
   va_start(arguments, format);
