@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from difflib import get_close_matches
 from pathlib import Path
 
 from ternarybert import packed
+from ternarybert._nearby import nearby
 from ternarybert.errors import NotPackedError, OptionError, suggest
 from ternarybert.runtime.build import network_of
 from ternarybert.runtime.engine import Engine, thread_count
@@ -56,7 +56,4 @@ def _runner(network: Network, engine: str, threads: int, kernel: str | None) -> 
 def _existing(folder: Path) -> Path:
     if folder.is_dir():
         return folder
-    names = [entry.name for entry in folder.parent.iterdir()] if folder.parent.is_dir() else []
-    near = get_close_matches(folder.name, names, n=1)
-    hint = f"; did you mean '{folder.parent / near[0]}'?" if near else ""
-    raise NotPackedError(f"there is no folder '{folder}'{hint}")
+    raise NotPackedError(f"there is no folder '{folder}'{nearby(folder)}")
