@@ -7,6 +7,7 @@ site-packages while the Python files stay in the source tree. The installed file
 from __future__ import annotations
 
 import ctypes
+import platform
 import sys
 from functools import cache
 from pathlib import Path
@@ -60,3 +61,13 @@ def cpu_features() -> frozenset[str]:
     """Names of the instruction sets that this CPU has and the operating system lets programs use."""
     bits = library().tb_cpu_features()
     return frozenset(name for i, name in enumerate(_FEATURES) if bits >> i & 1)
+
+
+def cpu_name() -> str:
+    """What the CPU is called, where the system tells; else its kind."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines()
+    except OSError:
+        lines = []
+    named = (line.partition(":")[2].strip() for line in lines if line.startswith(("model name", "Model")))
+    return next(named, "") or platform.processor() or platform.machine()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import platform
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -27,7 +26,7 @@ def make_report(
     longest = int(config["max_position_embeddings"])
     return {
         "model": f"{shape.layers} layers x {shape.hidden}",
-        "cpu": _cpu(),
+        "cpu": f"{_native.cpu_name()} ({', '.join(sorted(_native.cpu_features()))})",
         "kernel": kernels()[0],
         "threads": threads,
         "rounds": rounds,
@@ -42,14 +41,3 @@ def make_report(
         "gmacs": {name: products(shape, lengths_of(name, longest)) / ms / 1e6 for name, ms in ours.items()},
         "peak_gmacs": peak_gmacs() * threads,
     }
-
-
-def _cpu() -> str:
-    """The CPU's name, where the system tells, and what its kernels can use."""
-    name = platform.processor() or platform.machine()
-    try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
-        name = next(line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
-    except (OSError, StopIteration):
-        pass
-    return f"{name} ({', '.join(sorted(_native.cpu_features()))})"

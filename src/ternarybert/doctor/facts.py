@@ -6,10 +6,10 @@ import os
 import platform
 import re
 from importlib import metadata
-from pathlib import Path
 from typing import Any
 
 import ternarybert
+from ternarybert._native import cpu_name
 
 _BASE = ("numpy", "tokenizers", "safetensors", "typer", "rich", "pyyaml")
 _REQUIREMENT = re.compile(r"(?P<name>[A-Za-z0-9._-]+).*?extra\s*==\s*['\"](?P<extra>[\w-]+)['\"]")
@@ -41,7 +41,7 @@ def machine() -> dict[str, Any]:
     usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     return {
         "system": f"{platform.system()} {platform.release()}, {platform.machine()}",
-        "cpu": _cpu_name(),
+        "cpu": cpu_name(),
         "usable cores": usable,
         THREADS_VARIABLE: os.environ.get(THREADS_VARIABLE),
     }
@@ -52,12 +52,3 @@ def _version(name: str) -> str | None:
         return metadata.version(name)
     except metadata.PackageNotFoundError:
         return None
-
-
-def _cpu_name() -> str:
-    try:
-        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines()
-    except OSError:
-        lines = []
-    named = (line.partition(":")[2].strip() for line in lines if line.startswith(("model name", "Model")))
-    return next(named, "") or platform.processor() or platform.machine()
