@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import os
 import sys
 import warnings
 from collections.abc import Callable, Iterator
@@ -106,6 +107,8 @@ class EngineOptions:
 
     def load(self, folder: Path) -> Model:
         """The model in a folder, run as these options say."""
+        # NumPy's own threads are of no use here, and starting them takes as long as loading a model.
+        os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
         from ternarybert.runtime import load
 
         return load(

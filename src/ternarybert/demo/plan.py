@@ -37,5 +37,5 @@ class Plan:
 
 
 ALL = 1_000_000
-FULL = Plan("full", 12, 6_000, 400, ALL, teacher_epochs=2, student_epochs=3, evaluations=5)
+FULL = Plan("full", 12, 5_000, 400, ALL, teacher_epochs=2, student_epochs=3, evaluations=5)
 QUICK = Plan("quick", 3, 1_600, 200, 600, teacher_epochs=2, student_epochs=2, evaluations=2, rounds=5)
