@@ -10,6 +10,7 @@ from ternarybert.recipe import TWO_STAGES, Recipe
 from tests import tiny
 from tests.cli.conftest import start
 from tests.cli.test_train import table_rows
+from tests.runtime.folders import save_student
 from tests.tasks.test_squad import write
 
 QUICK = ["--max-steps", "4", "--evaluations", "2", "--batch-size", "8"]
@@ -82,12 +83,23 @@ def test_questions_without_answers_are_enough_for_ternarize(run, fails, answerer
     assert "have no 'answers'; name a teacher" in fails("evaluate", answerer, "--eval", path, *SHORT)
 
 
-def test_what_questions_cannot_do_yet(run, fails, answerer, tmp_path):
+def test_the_native_engine_scores_as_torch_does(run, fails, answerer, tmp_path):
+    asked = write_own(tmp_path / "asked.jsonl", tiny.questions(30, start=100))
+    assert run("ternarize", answerer, "--train", asked, *SHORT, *QUICK, "-o", tmp_path / "out").code == 0
+    command = ["evaluate", tmp_path / "out", "--eval", asked, *SHORT, "--json"]
+    torch = json.loads(run(*command).out)
+    native = json.loads(run(*command, "--engine", "native", "--teacher", tmp_path / "out").out)
+    assert native["scores"].pop("agreement") == 100
+    for key in ("task", "metric", "scores", "rows"):
+        assert native[key] == torch[key]
+    other = save_student(tmp_path / "other", "ForSequenceClassification")
+    assert "no question-answering head" in fails("evaluate", other, "--eval", asked, "--engine", "native")
+
+
+def test_questions_are_not_augmented(fails, answerer, tmp_path):
     asked = write_own(tmp_path / "asked.jsonl", tiny.questions(12))
     command = ["ternarize", answerer, "--train", asked, *SHORT, *QUICK, "-o", tmp_path / "out"]
     assert "questions are not augmented" in fails(*command, "--augment")
-    assert run(*command).code == 0
-    assert "--engine torch" in fails("evaluate", tmp_path / "out", "--eval", asked, "--engine", "native")
 
 
 def test_mistakes(run, fails, answerer, teacher, table, encoder, tmp_path):

@@ -83,13 +83,10 @@ def _evaluate_without_torch(
     from ternarybert.packed import is_packed
     from ternarybert.runtime.evaluate import evaluate as run
     from ternarybert.runtime.evaluate import label_names
-    from ternarybert.tasks import SquadData
 
     if teacher is not None and not is_packed(teacher):
         raise OptionError(f"'{teacher}' is not packed, so comparing with it takes --engine torch")
     rows = load_data(data, labels=lambda: label_names(model))
-    if isinstance(rows, SquadData):
-        raise OptionError("questions are scored with --engine torch")
     console = make_console(errors=True)
     console.print(describe(rows))
     with console.status("evaluating"):

@@ -143,7 +143,13 @@ class SpanHead(Head):
 
     def scores(self, features: Features, name: str, logits: Logits, teacher: Logits | None = None) -> dict[str, float]:
         """EM and F1, and agreement."""
-        return answer_scores(self.task, features.windows[name], logits, teacher)
+        windows = features.windows[name]
+        ours, theirs = (
+            None if each is None else self.task.predict(windows, each[:, 0], each[:, 1]) for each in (logits, teacher)
+        )
+        assert ours is not None
+        questions = [w.question for i, w in enumerate(windows) if i == 0 or w.row != windows[i - 1].row]
+        return answer_scores(self.task, questions, ours, theirs)
 
     def note(self, config: Any, features: Features, sets: Sets) -> None:
         """How to ask the model, with the threshold that is best on the first evaluation set."""

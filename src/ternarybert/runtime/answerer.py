@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 from ternarybert.errors import DataError, InputError
@@ -11,8 +12,11 @@ from ternarybert.runtime.network import Output
 from ternarybert.runtime.results import Answer
 from ternarybert.runtime.text import Text, as_stream
 from ternarybert.tasks.squad import SquadTask, answering_task
+from ternarybert.tasks.squad_answers import Prediction
 from ternarybert.tasks.squad_features import Window, Windower
 from ternarybert.tasks.squad_questions import Question
+
+_AT_ONCE = 256  # questions whose logits are in memory together when many are scored
 
 
 class Answerer(Model):
@@ -39,15 +43,22 @@ class Answerer(Model):
                 raise InputError(f"a question needs a context to look in: (question, context), not {pair!r:.40}")
             if pair[1].strip():
                 questions.append(Question(*pair, id=str(place)))
-        windows = self._cut(questions)
+        for prediction in self._predict(self._cut(questions), self.task):
+            answers[int(prediction.id)] = Answer.of(prediction)
+        return answers
+
+    def predictions(self, questions: Sequence[Question], task: SquadTask) -> Iterator[Prediction]:
+        """What is said to each question, by the rules of a task, for scoring."""
+        windower = self._windower_of(task)
+        for first in range(0, len(questions), _AT_ONCE):
+            yield from self._predict(windower.windows(questions[first : first + _AT_ONCE]), task)
+
+    def _predict(self, windows: list[Window], task: SquadTask) -> list[Prediction]:
         # Windows have types of their own, whatever the folder's tokenizer would give in transformers.
         types = self.text.model_has_types
         inputs = [(window.input_ids, window.token_type_ids if types else None) for window in windows]
         rows = self._compute(inputs, Output.TOKEN_LOGITS)
-        found = self.task.predict(windows, [part[:, 0] for part in rows], [part[:, 1] for part in rows])
-        for prediction in found:
-            answers[int(prediction.id)] = Answer.of(prediction)
-        return answers
+        return task.predict(windows, [part[:, 0] for part in rows], [part[:, 1] for part in rows])
 
     def _cut(self, questions: list[Question]) -> list[Window]:
         try:
@@ -59,8 +70,8 @@ class Answerer(Model):
 
     def _windows(self) -> Windower:
         if self._windower is None:  # made when first needed: it copies the tokenizer
-            task, longest = self.task, min(self.task.max_length, self.max_length)
-            self._windower = Windower(
-                self.text.tokenizer, max_length=longest, stride=task.stride, max_question=task.max_question
-            )
+            self._windower = self._windower_of(self.task)
         return self._windower
+
+    def _windower_of(self, task: SquadTask) -> Windower:
+        return replace(task, max_length=min(task.max_length, self.max_length)).windower(self.text.tokenizer)

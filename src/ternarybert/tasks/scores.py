@@ -11,8 +11,9 @@ from numpy.typing import NDArray
 from ternarybert.errors import DataError
 from ternarybert.tasks import metrics
 from ternarybert.tasks.squad import SquadData, SquadTask
-from ternarybert.tasks.squad_features import Window
+from ternarybert.tasks.squad_answers import Prediction
 from ternarybert.tasks.squad_metrics import normalize
+from ternarybert.tasks.squad_questions import Question
 from ternarybert.tasks.task import Task, TaskData
 
 Logits = NDArray[np.float32]
@@ -37,19 +38,19 @@ def task_scores(task: Task, logits: Logits, labels: Labels | None, teacher: Logi
 
 
 def answer_scores(
-    task: SquadTask, windows: Sequence[Window], logits: Logits, teacher: Logits | None = None
+    task: SquadTask,
+    questions: Sequence[Question],
+    predictions: Sequence[Prediction],
+    teacher: Sequence[Prediction] | None = None,
 ) -> dict[str, float]:
-    """EM and F1 against people's answers, and how often the answer is the teacher's, of logits (N, 2, n)."""
-    questions = [w.question for i, w in enumerate(windows) if i == 0 or w.row != windows[i - 1].row]
-    predictions = task.predict(windows, logits[:, 0], logits[:, 1])
+    """EM and F1 against people's answers, and how often the answer is the teacher's."""
     scores: dict[str, float] = {}
     if all(question.answers is not None for question in questions):
         found = task.score(questions, predictions)
         names = dict.fromkeys((*task.metrics, *found))  # what models are selected by comes first
         scores.update({name: found[name] for name in names if not name.endswith("total")})
     if teacher is not None:
-        theirs = task.predict(windows, teacher[:, 0], teacher[:, 1])
-        same = [normalize(a.text) == normalize(b.text) for a, b in zip(predictions, theirs, strict=True)]
+        same = [normalize(a.text) == normalize(b.text) for a, b in zip(predictions, teacher, strict=True)]
         scores["agreement"] = 100 * sum(same) / len(same)
     return scores
 
