@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -13,10 +14,11 @@ from safetensors.numpy import load_file
 from transformers import AutoModelForSequenceClassification, TrainerCallback
 from transformers.trainer_utils import get_last_checkpoint
 
+import ternarybert
 from ternarybert import packed
 from ternarybert.distill.features import predict_logits, tokenize
 from ternarybert.distill.finetune import finetune
-from ternarybert.distill.run import Settings
+from ternarybert.distill.run import History, Settings
 from ternarybert.distill.ternarize import ternarize
 from ternarybert.errors import DataError, OutputError, UnsupportedModelError
 from ternarybert.recipe import PRESETS, Recipe
@@ -97,6 +99,43 @@ def test_interrupted_and_resumed_equals_uninterrupted(data, teacher, tmp_path, m
     bytes_of = [(tmp_path / name / "model.safetensors").read_bytes() for name in ("whole", "part")]
     assert bytes_of[0] == bytes_of[1]
     assert whole["evaluations"] == resumed["evaluations"]
+
+
+def test_a_resumed_run_wants_the_same_rows_and_its_best_student(data, teacher, tmp_path):
+    out, begun = tmp_path / "out", Settings(device="cpu", evaluations=4, callbacks=(StopAt(10),))
+    with pytest.raises(KeyboardInterrupt):
+        ternarize(teacher, data, out, RECIPE, begun)
+    again = Settings(device="cpu", evaluations=4, resume=True)
+    for other in (replace(data, train=rows(64, start=1)), replace(data, evals={"dev": rows(20, start=7)})):
+        with pytest.raises(OutputError, match="begun with another data"):
+            ternarize(teacher, other, out, RECIPE, again)
+    with pytest.raises(OutputError, match="begun with another precision"):
+        ternarize(teacher, data, out, RECIPE, replace(again, bf16=True))
+    weights = tmp_path / "out.work" / "best" / "model.safetensors"
+    whole = weights.read_bytes()
+    weights.write_bytes(whole[:-1])
+    with pytest.raises(OutputError, match="damaged or gone"):
+        ternarize(teacher, data, out, RECIPE, again)
+    weights.write_bytes(whole)
+    history = json.loads((tmp_path / "out.work" / "history.json").read_text())
+    (tmp_path / "out.work" / "history.json").write_text(json.dumps(history | {"seconds": 1000.0}))
+    assert 1000 < ternarize(teacher, data, out, RECIPE, again)["seconds"] < 1100  # the time before counts too
+
+
+def test_of_equals_the_best_agrees_most_or_is_the_last():
+    history = History("accuracy")
+    history.add(1, {"accuracy": 90.0, "agreement": 10.0}, {})
+    assert history.add(2, {"accuracy": 90.0, "agreement": 95.0}, {})
+    assert not history.add(3, {"accuracy": 90.0, "agreement": 94.0}, {})
+    assert history.add(4, {"accuracy": 90.0, "agreement": 95.0}, {})
+    assert not history.add(5, {"accuracy": 89.0, "agreement": 99.0}, {})
+
+
+def test_texts_are_cut_in_use_as_in_training(data, teacher, tmp_path):
+    short = replace(data, task=replace(data.task, max_length=9))
+    ternarize(teacher, short, tmp_path / "out", RECIPE, replace(QUICK, max_steps=1))
+    assert ternarybert.load(tmp_path / "out").max_length == 9
+    assert ternarybert.load(tmp_path / "out", max_length=20).max_length == 20
 
 
 def test_two_processes_equal_one_with_twice_the_batch(tmp_path):

@@ -107,6 +107,20 @@ def test_micro_batches_add_up(data, tmp_path):
     assert (latent(whole) - latent(parts)).abs().mean() < 1e-6
 
 
+@pytest.mark.parametrize("count", [21, 17])
+def test_micro_batches_of_unlike_size_add_up(data, tmp_path, count):
+    """The last step of an epoch has 5 rows, in micro-batches of 4 and 1, or a single one."""
+    data = dataclasses.replace(data, train=data.train.select(range(count)))
+    whole = make_trainer(data, tmp_path, RECIPE, per_device_train_batch_size=8, max_steps=3)
+    parts = make_trainer(
+        data, tmp_path, RECIPE, per_device_train_batch_size=4, gradient_accumulation_steps=2, max_steps=3
+    )
+    whole.train()
+    parts.train()
+    assert whole.state.epoch == parts.state.epoch == 1
+    assert (latent(whole) - latent(parts)).abs().mean() < 1e-6
+
+
 def test_stages_follow_the_steps(data, tmp_path):
     recipe = dataclasses.replace(RECIPE, stages=(Stage(0.5, ("hidden", "attention")), Stage(0.5)))
     trainer = make_trainer(data, tmp_path, recipe, max_steps=4)
@@ -141,6 +155,14 @@ def test_a_loss_that_is_no_number_stops_with_step_and_batch(data, tmp_path):
     with torch.no_grad():
         trainer.model.classifier.bias.fill_(float("nan"))
     with pytest.raises(DivergedError, match=r"nan at step 1, in a batch of 8 that begins with 'the film was"):
+        trainer.train()
+
+
+def test_activations_that_are_no_numbers_stop_with_step_and_batch(data, tmp_path):
+    trainer = make_trainer(data, tmp_path, RECIPE)
+    with torch.no_grad():
+        trainer.model.bert.embeddings.LayerNorm.weight.fill_(torch.inf)
+    with pytest.raises(DivergedError, match=r"at step 1, in a batch of 8 .* try a smaller --learning-rate"):
         trainer.train()
 
 

@@ -8,7 +8,7 @@ import pytest
 from ternarybert.errors import PackedConfigError, UnsupportedModelError
 from ternarybert.packed import PackedTensor, read, write
 from ternarybert.recipe import PRESETS
-from ternarybert.runtime.build import network_of
+from ternarybert.runtime.build import check_computation, network_of
 from ternarybert.runtime.network import Function, Range
 from tests.packed.models import TINY, random_model
 
@@ -149,3 +149,19 @@ def test_odd_addresses_are_moved(tmp_path):
     assert network.position.flags.aligned
     assert network.layers[0].up.bias.flags.aligned
     assert network.position.tobytes() == network_of(made).position.tobytes()
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        ({"hidden_act": "silu"}, "activation function 'silu'"),
+        ({"embedding_size": 16}, "16 wide and the layers 32"),
+        ({"is_decoder": True}, "plain encoders"),
+        ({"position_embedding_type": "relative_key"}, "only absolute ones"),
+    ],
+)
+def test_what_cannot_run_is_known_by_its_config(change, reason):
+    config = {"model_type": "bert", "hidden_act": "gelu", "hidden_size": 32}
+    check_computation(config)
+    with pytest.raises(UnsupportedModelError, match=reason):
+        check_computation(config | change)

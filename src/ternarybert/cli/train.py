@@ -15,7 +15,7 @@ from ternarybert.cli.job import is_first_process, job, make_console, note_hub, q
 from ternarybert.cli.options import OutputOptions, TrainOptions, option, settings, with_options
 from ternarybert.cli.tables import show_confusion, show_scores, size_line
 from ternarybert.distill.work import work_folder
-from ternarybert.errors import RecipeError
+from ternarybert.errors import RecipeError, UnsupportedModelError
 from ternarybert.recipe import PRESETS, Recipe
 
 if TYPE_CHECKING:
@@ -157,6 +157,7 @@ def _ternarize(
 
     console = make_console(errors=True)
     console.print(describe(rows))
+    _note_runtime(student or teacher, console)
     with ShowProgress(console, "ternarizing") as progress, augmentation(augment, rows.task, console) as more:
         chosen = settings(how, out, progress)
         metrics = run(teacher, rows, output, recipe, chosen, student=student, augment=more)
@@ -164,6 +165,18 @@ def _ternarize(
         sizes = inspect_model(packed.read(output))
         metrics["size"] = {name: getattr(sizes, name) for name in ("bytes", "mb", "mib", "ratio")}
     return metrics
+
+
+def _note_runtime(model: str, console: Console) -> None:
+    """Say before hours of training, rather than after them, that a student will only run in torch."""
+    from ternarybert.distill.models import load_config
+    from ternarybert.runtime.build import check_computation
+
+    config = load_config(model).to_dict()
+    try:
+        check_computation(config)
+    except UnsupportedModelError as error:
+        console.print(f"Note: the student will run in torch only: {error}.", soft_wrap=True, markup=False)
 
 
 def _local(model: str) -> str:

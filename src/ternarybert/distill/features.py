@@ -27,6 +27,7 @@ from ternarybert.tasks.squad_features import UNKNOWN, Window
 
 LENGTH = "length"  # column that length grouping reads
 Logits = NDArray[np.float32]
+_PADDED_POSITIONS = ("roberta", "xlm-roberta", "camembert")
 
 
 @dataclass(frozen=True)
@@ -42,7 +43,11 @@ class Features:
 
 def longest_input(task: Task | SquadTask, model: PreTrainedModel) -> int:
     """Where texts are cut: at the task's length, or at the model's where that is shorter."""
-    return min(task.max_length, getattr(model.config, "max_position_embeddings", task.max_length))
+    config = model.config
+    positions = getattr(config, "max_position_embeddings", task.max_length)
+    if config.model_type in _PADDED_POSITIONS:  # positions are counted from the padding index + 1 on
+        positions -= config.pad_token_id + 1
+    return min(task.max_length, positions)
 
 
 def tokenize(data: TaskData, tokenizer: PreTrainedTokenizerBase, max_length: int | None = None) -> Features:

@@ -7,10 +7,12 @@ import shutil
 from pathlib import Path
 from typing import Any
 
+from safetensors import SafetensorError, safe_open
+
 from ternarybert.distill.features import Features
 from ternarybert.distill.head import AnyData, AnyTask
 from ternarybert.distill.heads import head_of
-from ternarybert.distill.models import load_encoder, load_tokenizer
+from ternarybert.distill.models import check_tokenizer, load_encoder, load_tokenizer
 from ternarybert.distill.run import Evaluating, Settings, make_collator, plan, train, training_arguments, versions
 from ternarybert.distill.trainer import BertTrainer
 from ternarybert.distill.work import check_output, prepare_work, take_place
@@ -28,6 +30,14 @@ class FinetuneTrainer(Evaluating, BertTrainer):
         """Write a plain Hugging Face folder."""
         model.save_pretrained(self.work / "best")
 
+    def best_is_whole(self) -> bool:
+        """Whether its weights are there."""
+        try:
+            with safe_open(self.work / "best" / "model.safetensors", "pt") as weights:
+                return bool(weights.keys())
+        except (OSError, SafetensorError):
+            return False
+
 
 def finetune(
     model: str, data: AnyData, output: str | Path, recipe: Recipe | None = None, settings: Settings | None = None
@@ -43,6 +53,7 @@ def finetune(
         raise DataError(f"'{task.name}' has no rows to evaluate on")
     check_output(output, settings, TEACHER_MARKER)
     network, tokenizer = load_encoder(model, head, settings.seed), load_tokenizer(model)
+    check_tokenizer(tokenizer, network)
     features = head.features(data, tokenizer, network, labelled=True)
     assert features.train is not None  # check_labels says so
     work = prepare_work(output, settings, plan(model, data, recipe, settings))

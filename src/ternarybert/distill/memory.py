@@ -13,6 +13,7 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 import torch
@@ -29,6 +30,7 @@ ROW_NUMBER = "row"  # column with the number of a training row
 GROUP = 32
 USUAL = 128  # tokens; groups of much longer rows are smaller, for scores grow with the square of the length
 SHARE = 0.25  # of the machine's memory
+_CONTAINER_LIMITS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")  # version 2 and 1
 
 
 @dataclass(frozen=True)
@@ -100,10 +102,20 @@ def fits(config: PretrainedConfig, lengths: Sequence[int], share: float = SHARE)
 
 
 def _memory() -> int:
+    """Bytes that this machine has, or this container may use."""
     try:
-        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+        physical = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     except (AttributeError, ValueError, OSError):  # Windows has no sysconf
-        return 8 << 30
+        physical = 8 << 30
+    return min([physical, *(limit for limit in map(_limit, _CONTAINER_LIMITS) if limit is not None)])
+
+
+def _limit(path: str) -> int | None:
+    """The number in a file; none where there is no such file, or no limit in it."""
+    try:
+        return int(Path(path).read_text(encoding="ascii"))
+    except (OSError, ValueError):
+        return None
 
 
 def remember(

@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import torch
 from safetensors import SafetensorError
 from transformers import AutoConfig, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
 from transformers.trainer_utils import set_seed
@@ -32,6 +33,8 @@ def load_config(model: str) -> Any:
 def trained_config(model: str, head: Head | type[Head]) -> Any:
     """The configuration of a model with a head of this kind; an error if the head would have to be made up."""
     config = load_config(model)
+    if config.problem_type == "multi_label_classification":
+        raise UnsupportedModelError(f"'{model}' gives several labels at once (problem_type); that cannot be distilled")
     names = config.architectures or []
     if not any(name.endswith(head.suffix) for name in names):
         raise UnsupportedModelError(
@@ -50,8 +53,9 @@ def load_trained(model: str, head: Head) -> PreTrainedModel:
     """A full-precision model with the head of the task."""
     refuse_packed(model)
     trained_config(model, head)
-    with finding(model):
-        network: PreTrainedModel = head.auto.from_pretrained(model)
+    network, made_up = _load(model, head)
+    if made_up:
+        raise UnsupportedModelError(f"'{model}' lacks {len(made_up)} weights of its model, such as {made_up[0]}")
     return network
 
 
@@ -60,13 +64,24 @@ def load_encoder(model: str, head: Head, seed: int) -> PreTrainedModel:
     refuse_packed(model)
     load_config(model)
     set_seed(seed)
-    with finding(model):
-        network: PreTrainedModel = head.auto.from_pretrained(
-            model,
-            ignore_mismatched_sizes=True,  # a head for another number of classes is replaced
-            **head.new_head(),
-        )
+    # A head for another number of classes is replaced.
+    network, made_up = _load(model, head, ignore_mismatched_sizes=True, **head.new_head())
+    inside = [name for name in made_up if name.startswith(f"{network.base_model_prefix}.") and ".pooler." not in name]
+    if inside:
+        raise UnsupportedModelError(f"'{model}' lacks {len(inside)} weights of its encoder, such as {inside[0]}")
     return network
+
+
+def _load(model: str, head: Head, **how: Any) -> tuple[PreTrainedModel, list[str]]:
+    """A model, and the names of the weights that were made up because its files lack them or have another shape."""
+    network: PreTrainedModel
+    with finding(model):
+        network, found = head.auto.from_pretrained(model, output_loading_info=True, **how)
+    if network.dtype in (torch.float16, torch.bfloat16):  # files may be half; training and evaluation are not
+        network.float()
+        network.config.dtype = torch.float32
+    mismatched = [name if isinstance(name, str) else name[0] for name in found["mismatched_keys"]]
+    return network, sorted([*found["missing_keys"], *mismatched])
 
 
 def load_any(model: str, head: Head) -> PreTrainedModel:
@@ -91,6 +106,15 @@ def load_tokenizer(model: str) -> PreTrainedTokenizerBase:
     if not set(tokenizer.get_vocab()) - set(tokenizer.all_special_tokens):
         raise UnsupportedModelError(f"'{model}' has no tokenizer; copy tokenizer.json from the model it was made of")
     return tokenizer
+
+
+def check_tokenizer(tokenizer: PreTrainedTokenizerBase, *models: PreTrainedModel) -> None:
+    """A tokenizer that knows more words than a model would only be noticed in the middle of training."""
+    words, table = max(tokenizer.get_vocab().values()) + 1, min(model.config.vocab_size for model in models)
+    if words > table:
+        raise UnsupportedModelError(
+            f"the tokenizer has {words} words, the model only {table}; they do not belong together"
+        )
 
 
 @contextmanager

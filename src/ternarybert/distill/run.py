@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import platform
 import time
 from dataclasses import dataclass, field
@@ -17,7 +18,7 @@ import ternarybert
 from ternarybert.distill.features import Collator, Features, Logits, predict_logits
 from ternarybert.distill.head import AnyData, AnyTask, Head
 from ternarybert.distill.scores import main_metric
-from ternarybert.distill.work import last_checkpoint, processes, read_json, write_json
+from ternarybert.distill.work import digest, digest_of_weights, last_checkpoint, processes, read_json, write_json
 from ternarybert.errors import OutputError, TernaryBertError
 from ternarybert.recipe import Recipe
 from ternarybert.tasks import Task
@@ -47,11 +48,17 @@ class History:
     metric: str
     evaluations: list[dict[str, Any]] = field(default_factory=list)
     confusion: dict[str, list[list[int]]] = field(default_factory=dict)  # of the best, on each labelled set
+    seconds: float = 0.0  # of training until the last evaluation, also before the run was resumed
 
     @property
     def best(self) -> dict[str, Any]:
-        """The first evaluation with the highest score."""
-        return max(self.evaluations, key=lambda e: e["scores"][self.metric])
+        """The evaluation with the highest score; of equals, the one that agrees most with the teacher, or the last."""
+
+        def rank(evaluation: dict[str, Any]) -> tuple[float, float, int]:
+            scores = evaluation["scores"]
+            return scores[self.metric], scores.get("agreement", 0.0), evaluation["step"]
+
+        return max(self.evaluations, key=rank)
 
     def add(self, step: int, scores: dict[str, float], sets: dict[str, dict[str, float]]) -> bool:
         """Note an evaluation; whether it is the best so far."""
@@ -65,13 +72,14 @@ def plan(model: str, data: AnyData, recipe: Recipe, settings: Settings) -> dict[
     task, folder = data.task, Path(model)
     kind = task.labels if isinstance(task, Task) else task.answering()
     return {
-        "model": str(folder.resolve()) if folder.is_dir() else model,
-        "data": [task.name, len(data.train or ()), kind, task.max_length],
+        "model": [str(folder.resolve()), digest_of_weights(folder)] if folder.is_dir() else model,
+        "data": [task.name, digest(data), kind, task.max_length],
         "recipe": recipe.to_dict(),
         "seed": settings.seed,
         "number of steps": settings.max_steps,
         "number of evaluations": settings.evaluations,
         "batch split": [settings.accumulation, processes()],
+        "precision": "bf16" if settings.bf16 else "float32",
     }
 
 
@@ -84,6 +92,8 @@ def training_arguments(work: Path, recipe: Recipe, task: AnyTask, rows: int, set
     epochs = schedule.epochs or task.epochs * schedule.stretch
     steps = settings.max_steps if settings.max_steps > 0 else max(1, int(epochs * -(-rows // (batch * processes()))))
     every = max(1, steps // max(1, settings.evaluations))
+    if "tensorboard" in settings.report_to:  # by default its files would go with the work folder
+        os.environ.setdefault("TENSORBOARD_LOGGING_DIR", str(work.with_suffix(".runs")))
     return TrainingArguments(
         output_dir=str(work),
         per_device_train_batch_size=batch // settings.accumulation,
@@ -121,6 +131,7 @@ class Evaluating:
     history: History
     teacher_logits: dict[str, Logits]
     work: Path
+    started: float  # when the run would have begun, had it never been interrupted
 
     def watch(self, features: Features, work: Path, teacher_logits: dict[str, Logits]) -> None:
         """What to evaluate on, and where the best model and the history go."""
@@ -128,6 +139,9 @@ class Evaluating:
         self.history = History("")
         if (work / "history.json").is_file():
             self.history = History(**read_json(work / "history.json"))
+        if self.history.evaluations and not self.best_is_whole():
+            raise OutputError(f"{work / 'best'}, the best model so far, is damaged or gone; --force starts anew")
+        self.started = time.perf_counter() - self.history.seconds
 
     def evaluate(self, *_: Any, **__: Any) -> dict[str, float]:
         """Scores of the model as it is, on every set; selection looks at their mean."""
@@ -142,6 +156,7 @@ class Evaluating:
         scores = {name: sum(s[name] for s in sets.values()) / len(sets) for name in names}
         self.history.metric = main_metric(self.head.task, scores)
         is_best = self.history.add(trainer.state.global_step, scores, sets)
+        self.history.seconds = time.perf_counter() - self.started
         if is_best:
             self.history.confusion = {name: table for name, table in tables.items() if table is not None}
         if trainer.is_world_process_zero():
@@ -159,6 +174,10 @@ class Evaluating:
         """Write the model to the work folder."""
         raise NotImplementedError
 
+    def best_is_whole(self) -> bool:
+        """Whether the model that `save_best` wrote can be read."""
+        raise NotImplementedError
+
 
 class _Begun(TrainerCallback):  # type: ignore[misc]
     """Notes that a step has begun: what fails before it is the checkpoint's fault."""
@@ -171,7 +190,7 @@ class _Begun(TrainerCallback):  # type: ignore[misc]
 
 def train(trainer: Any, settings: Settings, work: Path) -> dict[str, float]:
     """Run the trainer to its end, evaluate once more if the last step was not, and say how long it took."""
-    start, watcher = time.perf_counter(), _Begun()
+    watcher = _Begun()
     trainer.remove_callback(PrinterCallback)  # a library never prints
     trainer.add_callback(watcher)
     set_seed(settings.seed)
@@ -191,7 +210,7 @@ def train(trainer: Any, settings: Settings, work: Path) -> dict[str, float]:
         trainer.evaluate()
     return {
         "steps": trainer.state.global_step,
-        "seconds": round(time.perf_counter() - start, 1),
+        "seconds": round(trainer.history.seconds, 1),
         "examples_per_second": round(result.metrics["train_samples_per_second"], 2),
         "train_loss": result.metrics["train_loss"],
     }

@@ -17,12 +17,12 @@ from ternarybert.distill.features import predict_logits
 from ternarybert.distill.head import AnyData
 from ternarybert.distill.heads import head_of
 from ternarybert.distill.memory import ROW_NUMBER, remember
-from ternarybert.distill.models import load_tokenizer, load_trained
+from ternarybert.distill.models import check_tokenizer, load_tokenizer, load_trained
 from ternarybert.distill.run import Evaluating, Settings, make_collator, plan, train, training_arguments, versions
 from ternarybert.distill.scores import main_metric
 from ternarybert.distill.trainer import DistillTrainer
 from ternarybert.distill.work import check_output, prepare_work
-from ternarybert.errors import DataError, UnsupportedModelError
+from ternarybert.errors import DataError, TernaryBertError, UnsupportedModelError
 from ternarybert.packed.folder import check_place
 from ternarybert.recipe import PRESETS, Recipe
 from ternarybert.student import expose_scores, make_student
@@ -34,6 +34,14 @@ class TernarizeTrainer(Evaluating, DistillTrainer):
     def save_best(self, model: Any) -> None:
         """Pack the student as it is."""
         packed.write(self.work / "best", packed_model(model, self.recipe), force=True)
+
+    def best_is_whole(self) -> bool:
+        """Whether it can be read; every byte is looked at."""
+        try:
+            packed.read(self.work / "best")
+        except TernaryBertError:
+            return False
+        return True
 
 
 def ternarize(
@@ -67,6 +75,7 @@ def ternarize(
 
     pupil = make_student(load_trained(student or teacher, head), recipe)
     check_depths(pupil, network, recipe)
+    check_tokenizer(tokenizer, network)
     set_dropout(pupil, recipe.schedule.dropout)
     note = None
     if augment is not None:  # takes long, so last of what comes before training
@@ -98,7 +107,7 @@ def ternarize(
     teacher_scores = {name: head.scores(features, name, logits) for name, logits in teacher_logits.items()}
     metrics = _metrics(trainer, data, teacher_scores, measured, recipe, settings) | {"augmentation": note}
     if trainer.is_world_process_zero():
-        _write(output, work, tokenizer, recipe, metrics, settings)
+        _write(output, work, tokenizer, features.max_length, recipe, metrics, settings)
     return metrics
 
 
@@ -115,11 +124,15 @@ def check_data(data: AnyData, teacher: PreTrainedModel) -> AnyData:
 def check_depths(student: PreTrainedModel, teacher: PreTrainedModel, recipe: Recipe) -> None:
     """A student with fewer layers needs a layer map, and the same width, words and labels."""
     ours, theirs = student.config, teacher.config
-    for what in ("num_labels", "vocab_size"):
+    for what in ("num_labels", "vocab_size", "max_position_embeddings"):
         if getattr(ours, what) != getattr(theirs, what):
             raise UnsupportedModelError(
                 f"student and teacher differ in {what}: {getattr(ours, what)} against {getattr(theirs, what)}"
             )
+    if ours.num_labels > 1 and ours.id2label != theirs.id2label:
+        raise UnsupportedModelError(
+            f"student and teacher differ in their labels: {_names(ours)} against {_names(theirs)}, in this order"
+        )
     if ours.hidden_size != theirs.hidden_size or ours.num_attention_heads != theirs.num_attention_heads:
         raise UnsupportedModelError(
             f"student and teacher differ in width: {ours.hidden_size} with {ours.num_attention_heads} heads "
@@ -135,6 +148,10 @@ def check_depths(student: PreTrainedModel, teacher: PreTrainedModel, recipe: Rec
             f"the teacher's {theirs.num_hidden_layers} layers do not spread evenly over "
             f"the student's {ours.num_hidden_layers}"
         )
+
+
+def _names(config: Any) -> str:
+    return ", ".join(str(name) for _, name in sorted(config.id2label.items()))
 
 
 def set_dropout(model: nn.Module, rate: float | None) -> None:
@@ -176,10 +193,17 @@ def _metrics(
 
 
 def _write(
-    output: Path, work: Path, tokenizer: Any, recipe: Recipe, metrics: dict[str, Any], settings: Settings
+    output: Path,
+    work: Path,
+    tokenizer: Any,
+    max_length: int,
+    recipe: Recipe,
+    metrics: dict[str, Any],
+    settings: Settings,
 ) -> None:
     best = packed.read(work / "best")
     model = packed.PackedModel(best.config, best.tensors, best.bits, best.recipe, metrics)
+    tokenizer.model_max_length = max_length  # texts are cut as they were in training, wherever the model runs
     tokenizer.save_pretrained(work / "tokenizer")
     files: dict[str, Any] = {path.name: path for path in (work / "tokenizer").iterdir() if path.is_file()}
     files["recipe.yaml"] = recipe.to_yaml().encode()

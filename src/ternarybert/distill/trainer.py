@@ -22,7 +22,7 @@ from ternarybert.distill.losses import layer_map, loss_attention, loss_hidden, w
 from ternarybert.distill.memory import ROW_NUMBER, Target, TeacherMemory
 from ternarybert.distill.optimizer import BertAdam, linear_schedule, parameter_groups
 from ternarybert.distill.sampler import SimilarLengths
-from ternarybert.errors import DivergedError
+from ternarybert.errors import DivergedError, NonFiniteError
 from ternarybert.recipe import ONE_STAGE, TERMS, Recipe
 from ternarybert.student import QuantizedWeight, quantized_layers
 
@@ -57,7 +57,7 @@ class BertTrainer(Trainer):  # type: ignore[misc]
 
     def __init__(self, *args: Any, recipe: Recipe, head: Head, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self.recipe, self.head = recipe, head
+        self.recipe, self.head, self.rows_of_step = recipe, head, 0
 
     def create_scheduler(self, num_training_steps: int, optimizer: Optimizer | None = None) -> Any:
         """Linear warm-up and decay."""
@@ -77,6 +77,22 @@ class BertTrainer(Trainer):  # type: ignore[misc]
         self.add_callback(TellEpoch(sampler))
         return sampler
 
+    def get_batch_samples(self, *args: Any) -> Any:
+        """The micro-batches of a step; also counts their rows."""
+        batches, count = super().get_batch_samples(*args)
+        self.rows_of_step = sum(len(batch["input_ids"]) for batch in batches)
+        return batches, count
+
+    def share(self, inputs: dict[str, Tensor]) -> float:
+        """What a micro-batch counts for beside the step's others: 1, or less or more where they differ in size.
+
+        The last step of an epoch may have micro-batches of 8 and 1 rows, of which Trainer would take a plain mean.
+        """
+        if not self.rows_of_step:
+            return 1.0
+        share: float = len(inputs["input_ids"]) * self.current_gradient_accumulation_steps / self.rows_of_step
+        return share
+
     def compute_loss(
         self, model: Any, inputs: dict[str, Tensor], return_outputs: bool = False, num_items_in_batch: Any = None
     ) -> Any:
@@ -86,6 +102,7 @@ class BertTrainer(Trainer):  # type: ignore[misc]
         outputs = model(**inputs)
         loss = self.head.loss_labels(self.head.logits(outputs), labels, inputs["attention_mask"])
         self.require_number(loss, inputs)
+        loss = loss * self.share(inputs)
         return (loss, outputs) if return_outputs else loss
 
     def prediction_step(
@@ -100,12 +117,15 @@ class BertTrainer(Trainer):  # type: ignore[misc]
 
     def require_number(self, loss: Tensor, inputs: dict[str, Tensor]) -> None:
         """Stop at once when the loss is not a number, and say where."""
-        if math.isfinite(float(loss.detach())):
-            return
+        if not math.isfinite(float(loss.detach())):
+            raise self.diverged(f"the loss is {float(loss.detach())}", inputs)
+
+    def diverged(self, what: str, inputs: dict[str, Tensor]) -> DivergedError:
+        """The error that says where training went wrong, and what to try."""
         text = self.processing_class.decode(inputs["input_ids"][0], skip_special_tokens=True)
-        raise DivergedError(
-            f"the loss is {float(loss.detach())} at step {self.state.global_step + 1}, in a batch of "
-            f"{len(inputs['input_ids'])} that begins with '{text[:60]}'; try a smaller schedule.learning_rate"
+        return DivergedError(
+            f"{what} at step {self.state.global_step + 1}, in a batch of {len(inputs['input_ids'])} that begins with "
+            f"'{text[:60]}'; try a smaller --learning-rate"
         )
 
 
@@ -141,7 +161,10 @@ class DistillTrainer(BertTrainer):
         labels, rows = inputs.pop("labels", None), inputs.pop(ROW_NUMBER, None)
         weights = self.term_weights()
         wanted = {"output_hidden_states": weights["hidden"] > 0, "output_attentions": weights["attention"] > 0}
-        outputs = model(**inputs, **wanted)
+        try:
+            outputs = model(**inputs, **wanted)
+        except NonFiniteError as error:
+            raise self.diverged(str(error), inputs) from error
         if self.memory is not None and rows is not None:
             target = self.memory(rows, inputs["input_ids"].shape[1])
         else:
@@ -153,6 +176,7 @@ class DistillTrainer(BertTrainer):
         for name, value in terms.items():
             self.sums[name] = self.sums.get(name, 0.0) + float(value.detach())
         self.sums["batches"] = self.sums.get("batches", 0.0) + 1
+        loss = loss * self.share(inputs)
         return (loss, outputs) if return_outputs else loss
 
     def target(self, outputs: Any) -> Target:

@@ -7,6 +7,7 @@ last checkpoint, and nothing half-written is ever taken for a model.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import secrets
@@ -18,9 +19,11 @@ from typing import TYPE_CHECKING, Any
 from ternarybert.errors import OutputError
 
 if TYPE_CHECKING:
+    from ternarybert.distill.head import AnyData
     from ternarybert.distill.run import Settings
 
 PLAN = "run.json"  # what a resumed run must have in common with the one that was interrupted
+_ROWS = 1000  # looked at together
 _NEEDED = ("model.safetensors", "optimizer.pt", "scheduler.pt")
 
 
@@ -77,6 +80,25 @@ def prepare_work(output: Path, settings: Settings, plan: Mapping[str, Any]) -> P
             )
     write_json(work / PLAN, wanted)
     return work
+
+
+def digest(data: AnyData) -> str:
+    """A name for the very rows of all parts: a run is not resumed on others."""
+    total = hashlib.sha256()
+    for part in (data.train, *data.evals.values()):
+        for first in range(0, len(part or ()), _ROWS):
+            total.update(repr(part[first : first + _ROWS]).encode("utf-8", "surrogatepass"))
+    return total.hexdigest()[:16]
+
+
+def digest_of_weights(folder: Path) -> str:
+    """A name for the weights in a folder."""
+    total = hashlib.sha256()
+    for path in sorted(folder.glob("*.safetensors")):
+        with path.open("rb") as file:
+            while block := file.read(1 << 22):
+                total.update(block)
+    return total.hexdigest()[:16]
 
 
 def _has_checkpoint(work: Path) -> bool:

@@ -97,11 +97,7 @@ class _Tensors:
         if self.hidden % self.heads:
             raise PackedConfigError(f"config.json has {self.heads} heads, which do not divide the width {self.hidden}")
         self.word = self.matrix(_WORD)
-        if self.word.shape[1] != self.hidden:
-            raise UnsupportedModelError(
-                f"the embeddings are {self.word.shape[1]} wide and the layers {self.hidden}; the runtime has no "
-                "projection between them (as in small ELECTRA models)"
-            )
+        _check_width(self.word.shape[1], self.hidden)
         self.position = self._table("embeddings.position_embeddings.weight")
         types = "embeddings.token_type_embeddings.weight"
         self.type = self._table(types) if self.has(types) else None
@@ -184,6 +180,22 @@ def _sizes(tensors: _Tensors, family: Family, layers: int, head: _Head) -> Sizes
         dense=0 if head.dense is None else head.dense.weight.shape[0],
         head=0 if head.projection is None else head.projection.weight.shape[0],
     )
+
+
+def check_computation(config: Mapping[str, Any]) -> None:
+    """Refuse models of a known family that compute something which the runtime cannot, by their configuration."""
+    _refuse_other_computations(config)
+    _function(config)
+    hidden = config.get("hidden_size")
+    _check_width(config.get("embedding_size", hidden), hidden)
+
+
+def _check_width(embedding: object, hidden: object) -> None:
+    if embedding != hidden:
+        raise UnsupportedModelError(
+            f"the embeddings are {embedding} wide and the layers {hidden}; the runtime has no projection between them "
+            "(as in small ELECTRA models)"
+        )
 
 
 def _refuse_other_computations(config: Mapping[str, Any]) -> None:

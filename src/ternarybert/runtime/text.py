@@ -168,6 +168,6 @@ def _limit(tokenizer: Tokenizer, settings: dict[str, Any], max_tokens: int, aske
     if asked is None:
         return longest
     least = tokenizer.num_special_tokens_to_add(True) + 2  # one token of each of two texts
-    if not least <= asked <= longest:
-        raise OptionError(f"max_length is {asked}; this model takes {least} to {longest} tokens")
+    if not least <= asked <= max_tokens:
+        raise OptionError(f"max_length is {asked}; this model takes {least} to {max_tokens} tokens")
     return asked
