@@ -7,6 +7,9 @@
 
 namespace tb {
 
+// How many pieces of `size` n things make.
+inline int pieces(int n, int size) { return (n + size - 1) / size; }
+
 // Sequences that are computed together, and where their part of the batch begins.
 struct Group {
   int sequences, tokens;
@@ -57,7 +60,6 @@ private:
   void carve(Carver carver, size_t *bytes);
   void carve_local(Carver &carver, Local &local, size_t rows) const;
   template <class Function> void for_parts(int rows, const Function &f);
-  int part_rows(int rows) const;
   bool ranges_span_rows() const { return model_.sequence_ranges && model_.quantized(); }
 
   void embed(const Part &part);
