@@ -38,10 +38,6 @@ enum tb_cpu_feature {
 /* What this CPU has and the operating system lets programs use. */
 TB_API uint32_t tb_cpu_features(void);
 
-/* Billions of multiplications of bytes that one core can do in a second, measured in half a second on registers alone;
- * 0 where that is not known. */
-TB_API double tb_peak(void);
-
 /* ---- Status ---------------------------------------------------------------------------------------------------- */
 
 enum tb_status {
@@ -135,6 +131,10 @@ TB_API uint64_t tb_model_memory(const tb_model *model);    /* bytes that the mod
 
 /* Names of all kernels in this library that this CPU can run, best first; the list ends with NULL. */
 TB_API const char *const *tb_kernels(void);
+
+/* Billions of multiplications a second that one core could do if a kernel (NULL: the best) did nothing else, measured
+ * on registers for half a second; 0 if there is no such kernel on this CPU. */
+TB_API double tb_peak(const char *kernel);
 
 /* ---- Running --------------------------------------------------------------------------------------------------- */
 

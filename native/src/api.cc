@@ -2,6 +2,7 @@
 #include "check.h"
 #include "failure.h"
 #include "float_mode.h"
+#include "peak.h"
 #include "run.h"
 
 #include <new>
@@ -85,6 +86,12 @@ const char *const *tb_kernels(void) {
   };
   static const List list;
   return list.names;
+}
+
+double tb_peak(const char *kernel) {
+  double peak = 0.0;
+  guarded(nullptr, [&] { peak = tb::measure_peak(choose(kernel)); });
+  return peak;
 }
 
 int tb_run(const tb_model *model, const tb_batch *batch, int32_t output, float *result, size_t size, tb_error *error) {

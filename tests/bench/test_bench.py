@@ -8,10 +8,11 @@ from typer.testing import CliRunner
 from ternarybert import packed
 from ternarybert.bench import peers, run, shape
 from ternarybert.bench.peers import OURS, Peer
-from ternarybert.bench.run import Timing, bench, ratios
+from ternarybert.bench.run import Plan, Timing, bench, ratios
 from ternarybert.bench.shape import Shape, write_random
 from ternarybert.cli import make_app
-from ternarybert.errors import OptionError
+from ternarybert.errors import KernelError, OptionError
+from ternarybert.runtime.engine import kernels, peak_gmacs
 
 SMALL = Shape(layers=2, hidden=32, heads=4, intermediate=64)
 
@@ -31,16 +32,8 @@ def test_random_models_are_what_their_shape_says(folders):
 
 def test_ours_beside_torch(folders, tmp_path):
     told = []
-    timings = bench(
-        folders[0],
-        tmp_path,
-        plain=folders[1],
-        engines=[OURS, "torch-fp32"],
-        shapes=["1x16", "2x8"],
-        rounds=2,
-        seconds=0.01,
-        tell=told.append,
-    )
+    plan = Plan([OURS, "torch-fp32"], ["1x16", "2x8"], rounds=2, seconds=0.01)
+    timings = bench(folders[0], tmp_path, plan, plain=folders[1], tell=told.append)
     assert [timing.name for timing in timings] == [OURS, "torch-fp32"]
     for timing in timings:
         assert timing.failed is None
@@ -52,13 +45,21 @@ def test_ours_beside_torch(folders, tmp_path):
     assert told[-1] == "round 2 of 2"
 
 
+def test_only_models_that_are_timed_are_loaded_to_compare(folders, tmp_path, monkeypatch):
+    loaded = []
+    expected = run._expected
+    monkeypatch.setattr(run, "_expected", lambda folder, tokens: loaded.append(folder.name) or expected(folder, tokens))
+    bench(folders[0], tmp_path, Plan(["torch-fp32"], ["1x8"], rounds=1, seconds=0.01), plain=folders[1])
+    assert loaded == [peers.PLAIN]
+
+
 def test_engines_that_are_missing_fail_or_answer_wrongly_are_named(folders, tmp_path, monkeypatch):
     made_up = {
         "absent": Peer("absent", peers._ours, modules=("no_such_module",)),
         "strict": Peer(OURS, peers._ours, tolerance=-1.0),
     }
     monkeypatch.setattr(run, "PEERS", made_up)
-    absent, strict = bench(folders[0], tmp_path, plain=folders[1], engines=list(made_up), shapes=["1x8"])
+    absent, strict = bench(folders[0], tmp_path, Plan(list(made_up), ["1x8"]), plain=folders[1])
     assert absent.failed == "not installed: no_such_module (pip install 'ternarybert[bench,train]')"
     assert strict.failed.startswith("answers are off by")
     assert not absent.ms
@@ -67,20 +68,21 @@ def test_engines_that_are_missing_fail_or_answer_wrongly_are_named(folders, tmp_
 
 def test_an_engine_that_dies_says_why(folders, tmp_path, monkeypatch):
     monkeypatch.setattr(run, "PEERS", {"nobody": Peer("nobody", peers._ours)})
-    (timing,) = bench(folders[0], tmp_path, plain=folders[1], engines=["nobody"], shapes=["1x8"])
+    (timing,) = bench(folders[0], tmp_path, Plan(["nobody"], ["1x8"]), plain=folders[1])
     assert "ended with code 1: KeyError: 'nobody'" in timing.failed
 
 
 def test_unknown_engines_get_a_suggestion(folders, tmp_path):
     with pytest.raises(OptionError, match="did you mean 'torch-fp32'"):
-        bench(folders[0], tmp_path, engines=["torch-fp23"], shapes=["1x8"])
+        bench(folders[0], tmp_path, Plan(["torch-fp23"], ["1x8"]))
 
 
 def test_no_ratio_without_ours():
     assert ratios([Timing("torch-fp32", ms={"1x8": 2.0})], "1x8") == {}
 
 
-def test_the_command_prints_a_table_json_and_a_chart(folders, tmp_path):
+def test_the_command_prints_a_table_json_and_a_chart(folders, tmp_path, monkeypatch):
+    monkeypatch.setenv("TERNARYBERT_KERNEL", "portable")
     arguments = ["bench", str(folders[0]), "--teacher", str(folders[1]), "--engine", OURS, "--batch", "1x8"]
     arguments += ["--rounds", "1", "--seconds", "0.01", "--plot", str(tmp_path / "chart.svg"), "--json"]
     result = CliRunner().invoke(make_app(["bench", "inspect"]), arguments, catch_exceptions=False)
@@ -88,8 +90,15 @@ def test_the_command_prints_a_table_json_and_a_chart(folders, tmp_path):
     report = json.loads(result.stdout.splitlines()[-1])
     assert report["engines"][0]["ratios"] == {"1x8": 1.0}
     assert report["gmacs"]["1x8"] > 0
-    assert report["peak_gmacs"] > 0
+    assert report["kernel"] == "portable"
+    assert 0 < report["peak_gmacs"] < peak_gmacs(kernels()[0])
     assert (tmp_path / "chart.svg").read_text().startswith("<?xml")
+
+
+def test_a_kernel_that_does_not_run_here_is_told_before_the_work(folders, monkeypatch):
+    monkeypatch.setenv("TERNARYBERT_KERNEL", "abacus")
+    with pytest.raises(KernelError, match="TERNARYBERT_KERNEL is 'abacus'"):
+        CliRunner().invoke(make_app(["bench", "inspect"]), ["bench", str(folders[0])], catch_exceptions=False)
 
 
 def test_the_command_without_a_model_makes_one(tmp_path, monkeypatch):

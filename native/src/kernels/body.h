@@ -27,14 +27,14 @@
 
 #define TB_DEFINE_KERNEL(symbol, name, features)                                                                       \
   namespace tb {                                                                                                       \
-  const Kernel symbol = {name,       TB_FEATURES(features),                                                            \
-                         kColumns,   kTileRows,                                                                        \
-                         kWideZero,  panel_bytes,                                                                      \
-                         pack_panel, panel_scratch,                                                                    \
-                         linear,     row_bytes,                                                                        \
-                         quantize,   range,                                                                            \
-                         embed,      layer_norm,                                                                       \
-                         activate,   head_scratch,                                                                     \
-                         head,       plain_head,                                                                       \
-                         ::dot};                                                                                       \
+  const Kernel symbol = {name,         TB_FEATURES(features),                                                          \
+                         kColumns,     kTileRows,                                                                      \
+                         kWideZero,    panel_bytes,                                                                    \
+                         pack_panel,   panel_scratch,                                                                  \
+                         linear,       only_products,                                                                  \
+                         row_bytes,    quantize,                                                                       \
+                         range,        embed,                                                                          \
+                         layer_norm,   activate,                                                                       \
+                         head_scratch, head,                                                                           \
+                         plain_head,   ::dot};                                                                         \
   }

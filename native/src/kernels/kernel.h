@@ -70,6 +70,9 @@ struct Kernel {
   void (*pack_panel)(const int8_t *codes, size_t stride, int rows, int inputs, bool ternary, uint8_t *panel);
   size_t (*panel_scratch)(int inputs);
   void (*linear)(const PanelWeight &, const CodeRows &, const LinearTask &);
+  // A tile's products of four steps on registers, `rounds` times: linear() if nothing else had to be done. `four`
+  // activations are zeros, so that sums never overflow.
+  int32_t (*only_products)(const int8_t *four, int rounds);
 
   // Codes of a row of n numbers; returns the sum of code-128.
   size_t (*row_bytes)(int n, bool ternary);

@@ -12,6 +12,8 @@
 
 #include "kernel.h"
 
+#include <atomic>
+
 namespace {
 
 constexpr int kColumns = kVectors * kLanes;
@@ -79,6 +81,24 @@ TB_INLINE void tile(const int8_t *a, size_t stride, const uint8_t *b, int groups
     TB_UNROLL for (int r = 0; r < rows; r++) TB_UNROLL for (int j = 0; j < kVectors; j++) total[r][j] =
         total[r][j] + widen(acc[r][j]);
   }
+}
+
+// A compiler must neither leave the products out (so their sum is returned) nor see that all rounds are alike.
+int32_t only_products(const int8_t *four, int rounds) {
+  const Bytes codes = low_codes(broadcast4(four));
+  Accumulator acc[kTileRows][kVectors];
+  TB_UNROLL for (int r = 0; r < kTileRows; r++) TB_UNROLL for (int j = 0; j < kVectors; j++) acc[r][j] =
+      zero_accumulator();
+  for (int i = 0; i < rounds; i++) {
+    std::atomic_signal_fence(std::memory_order_seq_cst); // whatever lies at `four` may have changed
+    const Bytes x = broadcast4(four);
+    TB_UNROLL for (int step = 0; step < 4; step++) TB_UNROLL for (int r = 0; r < kTileRows; r++)
+        TB_UNROLL for (int j = 0; j < kVectors; j++) dot(acc[r][j], codes, x);
+  }
+  I total = set(0);
+  TB_UNROLL for (int r = 0; r < kTileRows; r++) TB_UNROLL for (int j = 0; j < kVectors; j++) total =
+      total + widen(acc[r][j]);
+  return reduce_add(total);
 }
 
 } // namespace

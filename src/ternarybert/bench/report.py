@@ -9,14 +9,12 @@ from typing import Any
 from ternarybert import _native, packed
 from ternarybert.bench.inputs import lengths_of
 from ternarybert.bench.peers import OURS
-from ternarybert.bench.run import Timing, ratios
+from ternarybert.bench.run import Plan, Timing, ratios
 from ternarybert.bench.shape import Shape, products
-from ternarybert.runtime.engine import kernels, peak_gmacs
+from ternarybert.runtime.engine import peak_gmacs
 
 
-def make_report(
-    timings: Sequence[Timing], folder: Path, batches: Sequence[str], threads: int, rounds: int
-) -> dict[str, Any]:
+def make_report(timings: Sequence[Timing], folder: Path, plan: Plan) -> dict[str, Any]:
     """Times, ratios, and what share of the machine's peak ours reaches."""
     config = packed.read(folder).config
     shape = Shape(
@@ -27,10 +25,10 @@ def make_report(
     return {
         "model": f"{shape.layers} layers x {shape.hidden}",
         "cpu": f"{_native.cpu_name()} ({', '.join(sorted(_native.cpu_features()))})",
-        "kernel": kernels()[0],
-        "threads": threads,
-        "rounds": rounds,
-        "batches": list(batches),
+        "kernel": plan.kernel,
+        "threads": plan.threads,
+        "rounds": plan.rounds,
+        "batches": list(plan.shapes),
         "engines": [
             {
                 **{key: getattr(timing, key) for key in ("name", "ms", "rounds", "error", "memory", "peak", "failed")},
@@ -39,5 +37,5 @@ def make_report(
             for timing in timings
         ],
         "gmacs": {name: products(shape, lengths_of(name, longest)) / ms / 1e6 for name, ms in ours.items()},
-        "peak_gmacs": peak_gmacs() * threads,
+        "peak_gmacs": peak_gmacs(plan.kernel) * plan.threads,
     }

@@ -20,13 +20,26 @@ from typing import Any
 
 import numpy as np
 
-from ternarybert.bench.inputs import CHECK, Tokens, read_inputs, write_inputs
+from ternarybert.bench.inputs import CHECK, SHAPES, Tokens, read_inputs, write_inputs
 from ternarybert.bench.peers import OURS, PACKED, PEERS, PLAIN, Peer
 from ternarybert.errors import MissingExtraError, OptionError, suggest
 from ternarybert.packed.file import read
 from ternarybert.packed.plain import read_config, write_plain
+from ternarybert.runtime.engine import KERNEL_VARIABLE, chosen_kernel
 
 Tell = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What is timed, and how. Each round gives every engine `seconds` for every shape."""
+
+    engines: Sequence[str] = tuple(PEERS)
+    shapes: Sequence[str] = SHAPES
+    threads: int = 1
+    rounds: int = 5
+    seconds: float = 0.5
+    kernel: str = field(default_factory=chosen_kernel)  # of ours
 
 
 @dataclass
@@ -45,17 +58,18 @@ class Timing:
 class Worker:
     """An engine in its own process."""
 
-    def __init__(self, peer: Peer, run: Path, threads: int) -> None:
+    def __init__(self, peer: Peer, run: Path, plan: Plan) -> None:
         self.peer = peer
-        environment = {**os.environ, "OMP_NUM_THREADS": str(threads), "MKL_NUM_THREADS": str(threads)}
+        threads = str(plan.threads)
+        environment = {"OMP_NUM_THREADS": threads, "MKL_NUM_THREADS": threads, KERNEL_VARIABLE: plan.kernel}
         with (run / f"{peer.name}.log").open("wb") as log:
             self.process = subprocess.Popen(
-                [sys.executable, "-m", "ternarybert.bench.worker", peer.name, str(run), str(threads)],
+                [sys.executable, "-m", "ternarybert.bench.worker", peer.name, str(run), threads],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=log,
                 text=True,
-                env=environment,
+                env={**os.environ, **environment},
             )
         self.log = run / f"{peer.name}.log"
 
@@ -85,34 +99,25 @@ class Worker:
 
 
 def bench(
-    model: Path,
-    run: Path,
-    *,
-    plain: Path | None = None,
-    engines: Sequence[str] = tuple(PEERS),
-    shapes: Sequence[str],
-    threads: int = 1,
-    rounds: int = 5,
-    seconds: float = 0.5,
-    tell: Tell = lambda _: None,
+    model: Path, run: Path, plan: Plan, *, plain: Path | None = None, tell: Tell = lambda _: None
 ) -> list[Timing]:
-    """Time `engines` on the packed folder `model`; files go into the empty folder `run`.
+    """Time the plan's engines on the packed folder `model`; files go into the empty folder `run`.
 
-    The other engines get `plain`, normally the teacher, or else the packed model unpacked. Each round gives every
-    engine `seconds` for every shape. Engines that are not there or fail are in the result with the reason.
+    The other engines get `plain`, normally the teacher, or else the packed model unpacked. Engines that are not there
+    or fail are in the result with the reason.
     """
-    peers = [_peer(name) for name in engines]
+    peers = [_peer(name) for name in plan.engines]
     tell("preparing the model")
-    _prepare(model, plain, run, tuple(shapes))
+    _prepare(model, plain, run, tuple(plan.shapes))
     timings = {peer.name: Timing(peer.name) for peer in peers}
     with ExitStack() as stack:
-        workers = list(_start(peers, run, threads, timings, stack, tell))
+        workers = list(_start(peers, run, plan, timings, stack, tell))
         _compare(workers, run, timings)
-        for number in range(rounds):
-            tell(f"round {number + 1} of {rounds}")
-            for shape in shapes:
+        for number in range(plan.rounds):
+            tell(f"round {number + 1} of {plan.rounds}")
+            for shape in plan.shapes:
                 for worker in workers:
-                    _time(worker, shape, seconds, timings[worker.peer.name])
+                    _time(worker, shape, plan.seconds, timings[worker.peer.name])
     for timing in timings.values():
         timing.ms = {shape: statistics.median(values) for shape, values in timing.rounds.items()}
     return list(timings.values())
@@ -134,7 +139,7 @@ def _prepare(model: Path, plain: Path | None, run: Path, shapes: tuple[str, ...]
 
 
 def _start(
-    peers: list[Peer], run: Path, threads: int, timings: dict[str, Timing], stack: ExitStack, tell: Tell
+    peers: list[Peer], run: Path, plan: Plan, timings: dict[str, Timing], stack: ExitStack, tell: Tell
 ) -> Iterator[Worker]:
     """The engines that load, one after the other: some make their files from another's."""
     for peer in peers:
@@ -144,7 +149,7 @@ def _start(
             timing.failed = f"not installed: {', '.join(missing)} (pip install 'ternarybert[bench,train]')"
             continue
         tell(f"loading {peer.name}")
-        worker = stack.enter_context(Worker(peer, run, threads))
+        worker = stack.enter_context(Worker(peer, run, plan))
         answer = worker.hear()
         timing.failed, timing.memory = answer.get("failed"), answer.get("memory")
         if timing.failed is None:
@@ -154,11 +159,12 @@ def _start(
 def _compare(workers: list[Worker], run: Path, timings: dict[str, Timing]) -> None:
     """Compare every engine's answers with what its model answers in torch: ours to the bit, int8 within its error."""
     tokens = read_inputs(run / "inputs.npz")[CHECK]
-    expected = {where: _expected(run / where, tokens) for where in (PACKED, PLAIN)}
+    models = {worker.peer.name: PACKED if worker.peer.name == OURS else PLAIN for worker in workers}
+    expected = {where: _expected(run / where, tokens) for where in set(models.values())}
     for worker in list(workers):
         peer, timing = worker.peer, timings[worker.peer.name]
         given = np.load(run / f"answers.{peer.name}.npy")
-        wanted = expected[PACKED if peer.name == OURS else PLAIN][peer.output]
+        wanted = expected[models[peer.name]][peer.output]
         if given.shape != wanted.shape:
             timing.failed = f"answers have the shape {given.shape}, not {wanted.shape}"
         else:

@@ -58,11 +58,21 @@ def bench(
     with job():
         if teacher is not None and folder is None:
             raise OptionError("--teacher goes with the packed FOLDER that was made from it")
+        from ternarybert.bench.inputs import SHAPES
+        from ternarybert.bench.peers import PEERS
+        from ternarybert.bench.report import make_report
+        from ternarybert.bench.run import Plan
+        from ternarybert.bench.run import bench as run
+
+        plan = Plan(engine or list(PEERS), batch or SHAPES, threads, rounds, seconds)
         console = make_console(errors=True)
         with tempfile.TemporaryDirectory(prefix="ternarybert-bench-") as place, console.status("preparing") as status:
-            report = _bench(
-                Path(place), folder, teacher, shape, batch, engine, threads, rounds, seconds, tell=status.update
-            )
+            work = Path(place) / "run"
+            work.mkdir()
+            if folder is None:
+                folder, teacher = _random(Path(place), shape)
+            timings = run(folder, work, plan, plain=teacher, tell=status.update)
+            report = make_report(timings, folder, plan)
         _show(report, make_console(errors=as_json))
         if plot is not None:
             from ternarybert.bench.chart import draw
@@ -73,42 +83,12 @@ def bench(
             typer.echo(json.dumps(report))
 
 
-def _bench(
-    place: Path,
-    folder: Path | None,
-    teacher: Path | None,
-    shape: str,
-    batch: list[str] | None,
-    engines: list[str] | None,
-    threads: int,
-    rounds: int,
-    seconds: float,
-    *,
-    tell: Any,
-) -> dict[str, Any]:
-    from ternarybert.bench.inputs import SHAPES
-    from ternarybert.bench.peers import PEERS
-    from ternarybert.bench.report import make_report
-    from ternarybert.bench.run import bench as run
+def _random(place: Path, shape: str) -> tuple[Path, Path]:
+    """A model of random weights, packed and plain."""
     from ternarybert.bench.shape import shape_named, write_random
 
-    if folder is None:
-        folder, teacher = place / "random", place / "random plain"
-        write_random(folder, teacher, shape_named(shape))
-    work = place / "run"
-    work.mkdir()
-    timings = run(
-        folder,
-        work,
-        plain=teacher,
-        engines=engines or list(PEERS),
-        shapes=batch or SHAPES,
-        threads=threads,
-        rounds=rounds,
-        seconds=seconds,
-        tell=tell,
-    )
-    return make_report(timings, folder, batch or list(SHAPES), threads, rounds)
+    write_random(place / "random", place / "random plain", shape_named(shape))
+    return place / "random", place / "random plain"
 
 
 def _show(report: dict[str, Any], console: Console) -> None:

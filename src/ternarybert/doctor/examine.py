@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import time
 from dataclasses import dataclass, field
 from typing import Any
@@ -43,17 +42,13 @@ def examine(*, selftest: bool = True) -> Finding:
 
 def _engine() -> dict[str, Any]:
     from ternarybert import _native
-    from ternarybert.errors import KernelError, suggest
-    from ternarybert.runtime.engine import KERNEL_VARIABLE, kernels, thread_count
+    from ternarybert.runtime.engine import chosen_kernel, kernels, thread_count
 
-    available, asked = kernels(), os.environ.get(KERNEL_VARIABLE)
-    if asked and asked not in available:
-        raise KernelError(f"{KERNEL_VARIABLE} is '{asked}', which does not run here{suggest(asked, available)}")
     return {
         "native library": _native.version(),
         "cpu features": sorted(_native.cpu_features()),
-        "kernels": available,
-        "chosen": asked or available[0],
+        "kernels": kernels(),
+        "chosen": chosen_kernel(),
         "threads": thread_count(),
     }
 

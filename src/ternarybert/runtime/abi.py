@@ -128,7 +128,7 @@ def library() -> ctypes.CDLL:
     lib.tb_model_kernel.restype = c_char_p
     lib.tb_model_memory.argtypes = [handle]
     lib.tb_model_memory.restype = c_uint64
-    lib.tb_peak.argtypes = []
+    lib.tb_peak.argtypes = [c_char_p]
     lib.tb_peak.restype = c_double
     lib.tb_kernels.argtypes = []
     lib.tb_kernels.restype = POINTER(c_char_p)

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from ternarybert.errors import InputError, NativeLibraryError, OptionError
+from ternarybert.errors import InputError, KernelError, NativeLibraryError, OptionError, suggest
 from ternarybert.packed import PackedTensor
 from ternarybert.runtime.abi import (
     CBatch,
@@ -40,9 +40,17 @@ def kernels() -> list[str]:
     return list(_strings(library().tb_kernels()))
 
 
-def peak_gmacs() -> float:
-    """Billions of multiply-adds of bytes that a core of this CPU can do in a second; 0 where that is not known."""
-    return float(library().tb_peak())
+def chosen_kernel() -> str:
+    """The kernel that engines use if they are not told otherwise: the best, or TERNARYBERT_KERNEL."""
+    available, asked = kernels(), os.environ.get(KERNEL_VARIABLE)
+    if asked and asked not in available:
+        raise KernelError(f"{KERNEL_VARIABLE} is '{asked}', which does not run here{suggest(asked, available)}")
+    return asked or available[0]
+
+
+def peak_gmacs(kernel: str) -> float:
+    """Billions of multiply-adds in a second if a core did nothing but a kernel's products; measured, half a second."""
+    return float(library().tb_peak(kernel.encode()))
 
 
 def thread_count(asked: int | None = None) -> int:
