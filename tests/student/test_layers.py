@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from ternarybert.quantize import ternarize_lat, ternarize_twn
-from ternarybert.recipe import LAYER, PRESETS, ROW, TOKEN, ActivationScheme, WeightScheme
+from ternarybert.recipe import PRESETS, ROW, TOKEN, ActivationScheme, WeightScheme
 from ternarybert.student import TernaryEmbedding, TernaryLinear, make_student, quantized_layers
 from ternarybert.student import layers as module
 from ternarybert.student.activations import Padding, fake_quantize
@@ -78,17 +78,6 @@ def test_second_moments_are_read_when_the_weight_changes():
     expected = ternarize_lat(linear.weight.detach(), v)
     assert torch.equal(linear.w_hat(), expected.dequantize())
     assert torch.equal(linear.quantized().codes, expected.codes)
-
-
-def test_packed_values_are_used_as_they_are_until_training_goes_on():
-    linear = TernaryLinear.from_linear(torch.nn.Linear(6, 4), WeightScheme("lat", LAYER), 2, None)
-    w_hat = torch.tensor([[-0.3, 0.0, 0.3, 0.3, 0.0, 0.3]] * 4)
-    linear.start_from(w_hat)
-    assert torch.equal(linear.w_hat(), w_hat)
-    assert torch.equal(linear.weight, w_hat)
-    with torch.no_grad():
-        linear.weight.add_(1.0)
-    assert not torch.equal(linear.w_hat(), w_hat)
 
 
 def test_query_key_and_value_quantize_their_input_once(monkeypatch):

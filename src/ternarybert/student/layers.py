@@ -90,12 +90,6 @@ class QuantizedWeight(nn.Module):
             self._integers = (version, exact.Weight.of(quantized.codes, quantized.scale))
         return self._integers[1]
 
-    def start_from(self, w_hat: Tensor) -> None:
-        """Use exactly these quantized weights, as read from a packed folder, until the weight is trained further."""
-        with torch.no_grad():
-            self.weight.copy_(w_hat)
-        self._cache = (self.weight._version, w_hat.to(self.weight))
-
     @property
     def fresh(self) -> bool:
         """Whether the quantized weight at hand still belongs to the weight."""
