@@ -7,7 +7,6 @@ import sys
 import threading
 import weakref
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -156,35 +155,6 @@ def test_ten_thousand_random_sequences():
                 assert np.isfinite(found).all()
                 answered += 1
     assert 1_000 < answered < 9_000
-
-
-def memory():
-    """Megabytes of the process that lie in memory."""
-    return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE") / 1e6
-
-
-def test_nothing_leaks():
-    if not Path("/proc/self/statm").exists():
-        return
-    batch = make_batch(NETWORK, (3, 9))
-
-    def use(times, engine):
-        for _ in range(times):
-            engine.run(batch, Output.LOGITS)
-            with pytest.raises(InputError):
-                engine.run(Batch(batch.lengths, batch.ids + 1000, None), Output.LOGITS)
-
-    def make(times):
-        for _ in range(times):
-            Engine(NETWORK, num_threads=2).close()
-
-    with Engine(NETWORK, num_threads=2) as engine:
-        use(500, engine)
-        make(50)
-        before = memory()
-        use(5_000, engine)
-        make(200)
-        assert memory() < before + 3
 
 
 def test_batches_that_do_not_fit_together():

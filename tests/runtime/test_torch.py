@@ -3,12 +3,17 @@
 import numpy as np
 import pytest
 import torch
+from transformers import BertConfig, BertForSequenceClassification
 
 import ternarybert
+from ternarybert.distill.export import packed_model
 from ternarybert.packed import read
+from ternarybert.recipe import PRESETS
 from ternarybert.runtime.build import network_of
+from ternarybert.runtime.engine import Engine
 from ternarybert.runtime.network import Batch, Output
 from ternarybert.runtime.oracle import Oracle
+from ternarybert.student import make_student
 
 from .folders import FAMILIES, HEADS, recipe_of
 
@@ -65,6 +70,24 @@ def test_every_family_and_head(folders, family, head):
 @pytest.mark.parametrize("recipe", RECIPE_NAMES)
 def test_every_recipe(folders, recipe):
     check(folders(recipe=recipe), Output.LOGITS)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("layers", "width"), [(6, 384), (12, 384), (12, 768)])
+def test_models_of_the_usual_sizes(layers, width):
+    """MiniLM's, e5-small's and BERT-base's, with random weights; runs/equality.py has real ones and real sentences."""
+    torch.manual_seed(0)
+    config = BertConfig(num_hidden_layers=layers, hidden_size=width, intermediate_size=4 * width)
+    model = BertForSequenceClassification(config)
+    torch.nn.init.normal_(model.classifier.weight)
+    student = make_student(model, PRESETS["default"]).eval()
+    given = sequences(config.vocab_size, [1, 2, 128, *np.random.default_rng(0).integers(3, 60, 17)])
+    with Engine(network_of(packed_model(student, PRESETS["default"]))) as engine:
+        ours = engine.run(Batch.of(given), Output.LOGITS)
+    with torch.no_grad():
+        expected = np.concatenate([student(input_ids=torch.from_numpy(one)[None]).logits.numpy() for one in given])
+    assert expected.std(0).min() > 0.1  # the sentences have different answers
+    np.testing.assert_allclose(ours, expected, rtol=0, atol=CLOSE)
 
 
 def check(folder, output):
