@@ -51,6 +51,14 @@ def fake_quantize(
     return straight_through(x, x_hat.to(x.dtype), clip=scheme.clip)
 
 
+def quantize_through(
+    x: Tensor, scheme: ActivationScheme, bits: int, granularity: Granularity, mask: Tensor | None = None
+) -> Codes:
+    """Codes of `x`, through which the gradient passes straight."""
+    codes, scale, offset = quantize(x, scheme, bits, granularity, mask)
+    return Codes(straight_through(x, codes, clip=scheme.clip), scale, offset)
+
+
 @dataclass
 class ActivationQuantizer:
     """Quantizes what one attention block or linear layer is fed with.
@@ -70,8 +78,8 @@ class ActivationQuantizer:
         return x_hat
 
     def linear_input_codes(self, x: Tensor) -> Codes:
-        """The same as codes."""
-        codes: Codes = self._once(x, quantize)
+        """The same as codes. A gradient that they are given is taken for that of x_hat, and goes where that goes."""
+        codes: Codes = self._once(x, quantize_through)
         return codes
 
     def heads(self, x: Tensor) -> Tensor:
