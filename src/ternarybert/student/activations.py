@@ -16,7 +16,6 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ternarybert.quantize.quantized import dequantize
 from ternarybert.quantize.ste import straight_through
 from ternarybert.quantize.uniform import minmax_levels, symmetric_levels
 from ternarybert.recipe import SAMPLE, TOKEN, ActivationScheme, Granularity
@@ -45,9 +44,11 @@ def fake_quantize(
     """`x` rounded to its levels; the gradient passes straight through. Equal to quantizing and dequantizing."""
     with torch.no_grad():
         if scheme.scheme == "minmax":
-            x_hat = dequantize(*minmax_levels(x, bits, granularity, mask, scheme.clip))
+            codes, scale, offset = minmax_levels(x, bits, granularity, mask, scheme.clip)
+            x_hat = codes.mul_(scale).add_(offset)  # in place: nobody else has the codes
         else:
-            x_hat = dequantize(*symmetric_levels(x, bits, granularity, mask, scheme.clip), None)
+            codes, scale = symmetric_levels(x, bits, granularity, mask, scheme.clip)
+            x_hat = codes.mul_(scale)
     return straight_through(x, x_hat.to(x.dtype), clip=scheme.clip)
 
 
