@@ -83,7 +83,7 @@ class _Linear(torch.autograd.Function):
         return multiply((codes, x_scale, x_offset), weight, scale, bias)
 
     @staticmethod
-    @once_differentiable  # type: ignore[misc]
+    @once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
         codes, x_scale, x_offset, w_hat = ctx.saved_tensors
         flat = gradient.reshape(-1, gradient.shape[-1])
