@@ -159,6 +159,25 @@ enum tb_output {
 TB_API int tb_run(const tb_model *model, const tb_batch *batch, int32_t output, float *result, size_t size,
                   tb_error *error);
 
+/* ---- A product by itself --------------------------------------------------------------------------------------- */
+
+/* What a linear layer computes from codes, y = scale * (x_scale * (codes . weight) + x_offset * sum(weight)) + bias,
+ * each operation rounded by itself: for programs that train, where weights are others in every call. */
+typedef struct tb_product {
+  int32_t rows, inputs, outputs; /* inputs and outputs at most 65536 */
+  int32_t scales;                /* 1 or outputs */
+  const float *codes;            /* rows x inputs: whole numbers, 0 to 255 */
+  const float *x_scale;          /* one a row, as the next */
+  const float *x_offset;
+  const int8_t *weight; /* outputs x inputs; fastest where all are -1, 0 or 1 */
+  const float *scale;
+  const float *bias; /* outputs floats, or NULL */
+  float *y;          /* rows x outputs: where the result goes */
+} tb_product;
+
+/* `kernel` and `threads` as in tb_model_create. */
+TB_API int tb_multiply(const tb_product *product, const char *kernel, int32_t threads, tb_error *error);
+
 #ifdef __cplusplus
 }
 #endif

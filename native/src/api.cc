@@ -3,6 +3,7 @@
 #include "failure.h"
 #include "float_mode.h"
 #include "peak.h"
+#include "product.h"
 #include "run.h"
 
 #include <new>
@@ -42,6 +43,10 @@ const tb::Kernel &choose(const char *name) {
   tb::fail(TB_ERROR_KERNEL, "there is no kernel %.40s; this library has %s", name, all.c_str());
 }
 
+void check_threads(int threads) {
+  if (threads < 1 || threads > 1024) tb::fail(TB_ERROR_ARGUMENT, "%d threads; 1 to 1024 make sense", threads);
+}
+
 void check_output(const tb_model &model, int output) {
   if (output < TB_OUTPUT_HIDDEN || output > TB_OUTPUT_TOKEN_LOGITS)
     tb::fail(TB_ERROR_ARGUMENT, "there is no output %d", output);
@@ -61,7 +66,7 @@ int tb_model_create(const tb_config *config, const char *kernel, int32_t threads
   return guarded(error, [&] {
     if (!model) tb::fail(TB_ERROR_ARGUMENT, "model is null");
     *model = nullptr;
-    if (threads < 1 || threads > 1024) tb::fail(TB_ERROR_ARGUMENT, "%d threads; 1 to 1024 make sense", threads);
+    check_threads(threads);
     const tb::Kernel &chosen = choose(kernel);
     tb::check_config(config);
     const tb::FloatMode mode;
@@ -101,6 +106,14 @@ int tb_run(const tb_model *model, const tb_batch *batch, int32_t output, float *
     check_output(*model, output);
     tb::check_batch(*model, batch);
     tb::run(*const_cast<tb_model *>(model), *batch, output, result, size);
+  });
+}
+
+int tb_multiply(const tb_product *product, const char *kernel, int32_t threads, tb_error *error) {
+  return guarded(error, [&] {
+    check_threads(threads);
+    tb::check_product(product);
+    tb::multiply(*product, choose(kernel), threads);
   });
 }
 

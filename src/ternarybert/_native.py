@@ -7,18 +7,50 @@ site-packages while the Python files stay in the source tree. The installed file
 from __future__ import annotations
 
 import ctypes
+import os
 import platform
 import sys
 from functools import cache
 from pathlib import Path
 
 import ternarybert
-from ternarybert.errors import NativeLibraryError
+from ternarybert.errors import (
+    InputError,
+    KernelError,
+    NativeLibraryError,
+    NonFiniteError,
+    OutOfMemoryError,
+    TernaryBertError,
+    UnsupportedModelError,
+)
 
+KERNEL_VARIABLE = "TERNARYBERT_KERNEL"
 _FILE_NAME = {"win32": "ternarybert.dll", "darwin": "libternarybert.dylib"}.get(sys.platform, "libternarybert.so")
 
 # The bits of tb_cpu_features(), lowest first; the order of `enum tb_cpu_feature` in ternarybert.h.
 _FEATURES = ("avx2", "avx_vnni", "avx512bw", "avx512vnni", "neon", "dotprod")
+
+# `enum tb_status`; what is not here would be a mistake of ours.
+_ERRORS: dict[int, type[TernaryBertError]] = {
+    2: UnsupportedModelError,
+    3: InputError,
+    4: OutOfMemoryError,
+    5: KernelError,
+    6: NonFiniteError,
+}
+
+
+class CError(ctypes.Structure):
+    """`tb_error`."""
+
+    _fields_ = [("message", ctypes.c_char * 256)]
+
+
+def check(status: int, error: CError) -> None:
+    """Raise what a status stands for."""
+    if status:
+        message = error.message.decode(errors="replace")
+        raise _ERRORS.get(status, NativeLibraryError)(message or f"the native library failed with status {status}")
 
 
 def library_path() -> Path:
@@ -44,12 +76,29 @@ def library() -> ctypes.CDLL:
         raise NativeLibraryError(f"cannot load {path.name}: {error}; run: pip install --force-reinstall .") from error
     lib.tb_version.restype = ctypes.c_char_p
     lib.tb_cpu_features.restype = ctypes.c_uint32
+    lib.tb_kernels.restype = ctypes.POINTER(ctypes.c_char_p)
     built, installed = lib.tb_version().decode(), ternarybert.__version__
     if built != installed:
         raise NativeLibraryError(
             f"the native library is version {built}, the package {installed}; run: pip install --force-reinstall ."
         )
     return lib
+
+
+def asked_kernel() -> bytes | None:
+    """The kernel that the environment asks for, as C takes it; None for the best."""
+    return os.environ.get(KERNEL_VARIABLE, "").encode() or None
+
+
+def fast_kernel() -> bool:
+    """Whether the kernel to be used has instructions of its own: the portable one defines, and is slow."""
+    return (asked_kernel() or _best_kernel()) != b"portable"
+
+
+@cache
+def _best_kernel() -> bytes | None:
+    best: bytes | None = library().tb_kernels()[0]
+    return best
 
 
 def version() -> str:

@@ -15,6 +15,7 @@ from transformers import PrinterCallback, TrainerCallback, TrainingArguments
 from transformers.trainer_utils import set_seed
 
 import ternarybert
+from ternarybert.distill.allocator import memory_kept
 from ternarybert.distill.features import Collator, Features, Logits, predict_logits
 from ternarybert.distill.head import AnyData, AnyTask, Head
 from ternarybert.distill.scores import main_metric
@@ -196,7 +197,8 @@ def train(trainer: Any, settings: Settings, work: Path) -> dict[str, float]:
     set_seed(settings.seed)
     checkpoint = last_checkpoint(work) if settings.resume else None
     try:
-        result = trainer.train(resume_from_checkpoint=checkpoint)
+        with memory_kept():
+            result = trainer.train(resume_from_checkpoint=checkpoint)
     except TernaryBertError:
         raise
     except Exception as error:

@@ -1,30 +1,30 @@
-"""ternarybert.h for ctypes: the structures, and what each function takes and gives. Nothing else declares them."""
+"""The engine's part of ternarybert.h for ctypes: the structures, and what each function takes and gives."""
 
 from __future__ import annotations
 
 import ctypes
-from ctypes import POINTER, Structure, c_char, c_char_p, c_double, c_float, c_int, c_int32, c_size_t, c_uint32, c_uint64
+from ctypes import POINTER, Structure, c_char_p, c_double, c_float, c_int, c_int32, c_size_t, c_uint32, c_uint64
 from functools import cache
 
 from ternarybert import _native
-from ternarybert.errors import (
-    InputError,
-    KernelError,
-    NativeLibraryError,
-    NonFiniteError,
-    OutOfMemoryError,
-    TernaryBertError,
-    UnsupportedModelError,
-)
+from ternarybert._native import CError, check
+
+__all__ = [
+    "CBatch",
+    "CConfig",
+    "CError",
+    "CLayer",
+    "CLinear",
+    "CMatrix",
+    "CNorm",
+    "FloatPointer",
+    "IntPointer",
+    "check",
+    "library",
+]
 
 FloatPointer = POINTER(c_float)
 IntPointer = POINTER(c_int32)
-
-
-class CError(Structure):
-    """`tb_error`."""
-
-    _fields_ = [("message", c_char * 256)]
 
 
 class CMatrix(Structure):
@@ -105,16 +105,6 @@ class CBatch(Structure):
     _fields_ = [("sequences", c_int32), ("lengths", IntPointer), ("ids", IntPointer), ("types", IntPointer)]
 
 
-# `enum tb_status`; what is not here would be a mistake of ours.
-_ERRORS: dict[int, type[TernaryBertError]] = {
-    2: UnsupportedModelError,
-    3: InputError,
-    4: OutOfMemoryError,
-    5: KernelError,
-    6: NonFiniteError,
-}
-
-
 @cache
 def library() -> ctypes.CDLL:
     """The native library with the signatures of the engine declared, on a handle that nobody else declares on."""
@@ -135,10 +125,3 @@ def library() -> ctypes.CDLL:
     lib.tb_run.argtypes = [handle, POINTER(CBatch), c_int32, FloatPointer, c_size_t, POINTER(CError)]
     lib.tb_run.restype = c_int
     return lib
-
-
-def check(status: int, error: CError) -> None:
-    """Raise what a status stands for."""
-    if status:
-        message = error.message.decode(errors="replace")
-        raise _ERRORS.get(status, NativeLibraryError)(message or f"the native library failed with status {status}")

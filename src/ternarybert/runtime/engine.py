@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from ternarybert import _native
 from ternarybert.errors import InputError, KernelError, NativeLibraryError, OptionError, suggest
 from ternarybert.packed import PackedTensor
 from ternarybert.runtime.abi import (
@@ -31,7 +32,7 @@ from ternarybert.runtime.abi import (
 )
 from ternarybert.runtime.network import Batch, Floats, Ints, Layer, Linear, Matrix, Network, Norm, Output
 
-KERNEL_VARIABLE, THREADS_VARIABLE = "TERNARYBERT_KERNEL", "TERNARYBERT_THREADS"
+KERNEL_VARIABLE, THREADS_VARIABLE = _native.KERNEL_VARIABLE, "TERNARYBERT_THREADS"
 _MOST_THREADS = 1024
 
 

@@ -16,7 +16,6 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ternarybert.quantize.quantized import dequantize
 from ternarybert.quantize.ste import straight_through
 from ternarybert.quantize.uniform import minmax_levels, symmetric_levels
 from ternarybert.recipe import SAMPLE, TOKEN, ActivationScheme, Granularity
@@ -45,10 +44,20 @@ def fake_quantize(
     """`x` rounded to its levels; the gradient passes straight through. Equal to quantizing and dequantizing."""
     with torch.no_grad():
         if scheme.scheme == "minmax":
-            x_hat = dequantize(*minmax_levels(x, bits, granularity, mask, scheme.clip))
+            codes, scale, offset = minmax_levels(x, bits, granularity, mask, scheme.clip)
+            x_hat = codes.mul_(scale).add_(offset)  # in place: nobody else has the codes
         else:
-            x_hat = dequantize(*symmetric_levels(x, bits, granularity, mask, scheme.clip), None)
+            codes, scale = symmetric_levels(x, bits, granularity, mask, scheme.clip)
+            x_hat = codes.mul_(scale)
     return straight_through(x, x_hat.to(x.dtype), clip=scheme.clip)
+
+
+def quantize_through(
+    x: Tensor, scheme: ActivationScheme, bits: int, granularity: Granularity, mask: Tensor | None = None
+) -> Codes:
+    """Codes of `x`, through which the gradient passes straight."""
+    codes, scale, offset = quantize(x, scheme, bits, granularity, mask)
+    return Codes(straight_through(x, codes, clip=scheme.clip), scale, offset)
 
 
 @dataclass
@@ -70,8 +79,8 @@ class ActivationQuantizer:
         return x_hat
 
     def linear_input_codes(self, x: Tensor) -> Codes:
-        """The same as codes."""
-        codes: Codes = self._once(x, quantize)
+        """The same as codes. A gradient that they are given is taken for that of x_hat, and goes where that goes."""
+        codes: Codes = self._once(x, quantize_through)
         return codes
 
     def heads(self, x: Tensor) -> Tensor:

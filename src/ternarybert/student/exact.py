@@ -7,6 +7,8 @@ from numerics.py. So the score that is reported is the score of the model that r
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
@@ -17,6 +19,7 @@ from transformers import activations
 from ternarybert import numerics
 from ternarybert.quantize.uniform import minmax_levels, symmetric_levels
 from ternarybert.recipe import ActivationScheme, Granularity
+from ternarybert.student import native
 
 _EXACT = 2**24  # float32 counts every integer up to here
 
@@ -55,24 +58,39 @@ def product(a: Tensor, b: Tensor, largest: int) -> Tensor:
     return a @ b if largest < _EXACT else (a.double() @ b.double()).float()
 
 
-class Weight(NamedTuple):
-    """A quantized weight as an evaluation uses it."""
+@dataclass(frozen=True)
+class Weight:
+    """A quantized weight in integers; what only some products need is computed when first asked for."""
 
-    codes: Tensor  # floats that hold integers, (N, K)
+    codes: Tensor  # int8, (N, K)
     scale: Tensor  # (N, 1) or (1, 1)
-    sums: Tensor  # of the codes of a row
-    largest: int  # bound of what a product with codes of 8 bits can add up to
 
     @classmethod
     def of(cls, codes: Tensor, scale: Tensor) -> Weight:
         """The weight with these codes and scales."""
-        codes = codes.float()
-        return cls(codes, scale, codes.sum(-1), 255 * int(codes.abs().max()) * codes.shape[-1])
+        return cls(codes.to(torch.int8), scale)
+
+    @cached_property
+    def floats(self) -> Tensor:
+        """The codes as floats."""
+        return self.codes.float()
+
+    @cached_property
+    def sums(self) -> Tensor:
+        """Of the codes of a row."""
+        return self.floats.sum(-1)
+
+    @cached_property
+    def largest(self) -> int:
+        """Bound of what a product with codes of 8 bits can add up to."""
+        return 255 * int(self.floats.abs().max()) * self.codes.shape[-1]
 
 
 def linear(x: Codes, weight: Weight, bias: Tensor | None) -> Tensor:
     """`numerics.linear`."""
-    products = product(x.codes, weight.codes.T, weight.largest)
+    if native.fits(x.codes, weight.codes):
+        return native.multiply(x, weight.codes, weight.scale, bias)
+    products = product(x.codes, weight.floats.T, weight.largest)
     y = weight.scale.reshape(-1) * (x.scale * products + x.offset * weight.sums)
     return y if bias is None else y + bias
 

@@ -25,8 +25,9 @@ from ternarybert.quantize import (
     ternarize_lat,
     ternarize_twn,
 )
+from ternarybert.quantize.quantized import dequantize
 from ternarybert.recipe import ROW, WeightScheme
-from ternarybert.student import exact
+from ternarybert.student import exact, native
 from ternarybert.student.activations import ActivationQuantizer
 
 
@@ -64,7 +65,7 @@ class QuantizedWeight(nn.Module):
     bits: int
     second_moment: SecondMoment
     _cache: tuple[int, Tensor] | None
-    _integers: tuple[int, exact.Weight] | None
+    _integers: tuple[tuple[Any, ...], exact.Weight] | None
 
     def set_scheme(self, scheme: WeightScheme, bits: int) -> None:
         """How to quantize; to be called once, by whoever makes the layer."""
@@ -79,15 +80,17 @@ class QuantizedWeight(nn.Module):
     def w_hat(self) -> Tensor:
         """The quantized weight, remembered until the weight changes."""
         if self._cache is None or not self.fresh:
-            self._cache = (self.weight._version, self.quantized().dequantize())
+            weight = self.integers()
+            w_hat = dequantize(weight.codes.to(weight.scale.dtype), weight.scale, None)
+            self._cache = (self.weight._version, w_hat.to(self.weight.dtype))
         return self._cache[1]
 
     def integers(self) -> exact.Weight:
-        """The weight as an evaluation multiplies with it, remembered until it changes."""
-        version, device = self.weight._version, self.weight.device
-        if self._integers is None or self._integers[0] != version or self._integers[1].codes.device != device:
+        """The weight's codes and scales, remembered until it changes."""
+        state = (self.weight._version, self.weight.device, self.weight.dtype)
+        if self._integers is None or self._integers[0] != state:
             quantized = self.quantized()
-            self._integers = (version, exact.Weight.of(quantized.codes, quantized.scale))
+            self._integers = (state, exact.Weight.of(quantized.codes, quantized.scale))
         return self._integers[1]
 
     @property
@@ -123,12 +126,16 @@ class TernaryLinear(QuantizedWeight, nn.Linear):
         """Q_a(x) Q_w(W)ᵀ + b."""
         if self.quantizer is not None and self.bits != 32 and exact.evaluating(self, x):
             return exact.linear(self.quantizer.linear_input_codes(x), self.integers(), self.bias)
-        if self.quantizer is not None:
-            x = self.quantizer.linear_input(x)
         if self.bits == 32:
+            x = x if self.quantizer is None else self.quantizer.linear_input(x)
             return nn.functional.linear(x, self.weight, self.bias)
         w = straight_through(self.weight, self.w_hat(), clip=self.scheme.clip)
-        return nn.functional.linear(x, w, self.bias)
+        if self.quantizer is None:
+            return nn.functional.linear(x, w, self.bias)
+        if native.fits(x, w):
+            codes, weight = self.quantizer.linear_input_codes(x), self.integers()
+            return native.linear(codes, w, weight.codes, weight.scale, self.bias)
+        return nn.functional.linear(self.quantizer.linear_input(x), w, self.bias)
 
 
 class TernaryEmbedding(QuantizedWeight, nn.Embedding):
