@@ -430,6 +430,13 @@ def test_halves_of_characters_do_not_end_a_run(moods, tmp_path):
         assert len(read(tmp_path / f"o.{kind}")) == 2
 
 
+def test_a_json_list(moods, tmp_path):
+    (tmp_path / "x.json").write_text('[{"text": "good", "n": 1},\n {"text": "bad", "n": 2}]')
+    code, _, err = command("predict", moods, "-i", tmp_path / "x.json", "-o", tmp_path / "o.jsonl")
+    assert code == 0, err
+    assert [(row["text"], row["n"]) for row in read(tmp_path / "o.jsonl")] == [("good", "1"), ("bad", "2")]
+
+
 def test_columns_that_come_late(moods, tmp_path):
     lines = ['{"text": "good"}\n'] * 300 + ['{"text": "bad", "more": 1}\n']
     (tmp_path / "x.jsonl").write_text("".join(lines))

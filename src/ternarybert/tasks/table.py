@@ -7,7 +7,6 @@ table without labels is fine: distillation learns from the teacher's answers.
 from __future__ import annotations
 
 import random
-import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from itertools import chain
@@ -22,7 +21,6 @@ from ternarybert.tasks.task import Task, TaskData, make_dataset
 
 # From this many rows on, a table in which most rows have a label of their own is not meant as classification.
 _ENOUGH_ROWS = 20
-_HALF_CHARACTER = re.compile("[\ud800-\udfff]")
 
 
 def load_table(
@@ -113,8 +111,6 @@ def _fault(value: object, may_be_blank: bool) -> str | None:
         return "is missing; drop the row"
     if not isinstance(value, str):
         return f"is {value!r:.40} ({type(value).__name__}), not a text"
-    if _HALF_CHARACTER.search(value):
-        return "holds half a character (a lone surrogate, as in an emoji cut in two); it cannot be stored"
     return None if may_be_blank or value.strip() else "is empty; drop the row"
 
 
