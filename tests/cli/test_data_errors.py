@@ -154,8 +154,9 @@ def test_places_that_are_taken(fails, files, teacher):
     command = ["ternarize", teacher, "--train", "mail.csv", *COLUMNS, *QUICK, "-o", "thesis"]
     Path("thesis").mkdir()
     Path("thesis/chapter1.txt").write_text("years of work")
-    assert "thesis exists already" in fails(*command)
-    assert "not a model of ours" in fails(*command, "--force")
+    for flags in ([], ["--force"], ["--resume"]):
+        said = fails(*command, *flags)
+        assert "not a model of ours" in said and "--force" not in said  # what would be refused is not advised
     assert Path("thesis/chapter1.txt").read_text() == "years of work"
     assert "mail.csv is a file" in fails(*command[:-1], "mail.csv")
     Path("new.work").mkdir()

@@ -165,6 +165,10 @@ def test_only_force_replaces_a_model(run, fails, encoder, teacher, table, tmp_pa
     assert (tmp_path / "out.work" / "checkpoint-4").is_dir()
     before = (out / "model.safetensors").read_bytes()
     assert "exists already" in fails(*whole, "--seed", "1")
+    assert "--force --resume: from the checkpoint in" in fails(*whole)
+    assert (out / "model.safetensors").read_bytes() == before
+    resumed = run(*whole, "--force", "--resume", "--keep-checkpoints")
+    assert "resumed at step 4 of 4" in resumed.err
     assert (out / "model.safetensors").read_bytes() == before
     assert run(*whole, "--seed", "1", "--force", "--learning-rate", "0.01").code == 0
     assert (out / "model.safetensors").read_bytes() != before

@@ -53,10 +53,6 @@ def check_output(output: Path, settings: Settings, marker: str) -> None:
 def _check_place(output: Path, settings: Settings, marker: str) -> None:
     if not output.is_dir():
         raise OutputError(f"{output} is a file; choose another --output")
-    if not settings.force:
-        done = settings.resume and (output / marker).is_file() and not work_folder(output).exists()
-        what = "is complete, there is nothing to resume" if done else "exists already"
-        raise OutputError(f"{output} {what}; choose another --output, or --force to replace it")
     if not (output / marker).is_file():
         raise OutputError(f"{output} holds something that is not a model of ours; choose another --output")
 
@@ -70,13 +66,20 @@ def prepare_work(output: Path, settings: Settings, plan: Mapping[str, Any]) -> P
         shutil.rmtree(work)
     work.mkdir(parents=True, exist_ok=True)
     wanted = json.loads(json.dumps(plan))
+    if settings.force:
+        return
+    work = work_folder(output)
+    what = "is complete, there is nothing to resume" if settings.resume and not work.exists() else "exists already"
+    more = f" (--force --resume: from the checkpoint in {work})" if _has_checkpoint(work) else ""
+    raise OutputError(f"{output} {what}; choose another --output, or --force to replace it{more}")
     if (work / PLAN).is_file():
         begun = read_json(work / PLAN)
         # The result of going on otherwise would be neither the one nor the other.
         others = [name for name in wanted if begun.get(name) != wanted[name]]
         if others:
             raise OutputError(
-                f"{work} was begun with another {', '.join(others)}; repeat that command, or --force to start anew"
+                f"{work} was begun with another {', '.join(others)}; "
+                "repeat that command, or --force without --resume to start anew"
             )
     write_json(work / PLAN, wanted)
     return work
