@@ -168,6 +168,15 @@ def test_places_that_are_taken(fails, files, teacher):
 @pytest.fixture
 def interrupted(run, files, teacher):
     """An unfinished run with a checkpoint at step 4, and the command that resumes it."""
+def test_places_without_a_name(fails, files, teacher):
+    before = sorted(files.iterdir())
+    command = ["ternarize", teacher, "--train", "mail.csv", *COLUMNS, *QUICK, "-o"]
+    assert "/ is the root" in fails(*command, "/")
+    for place in (".", "..", files):
+        assert "is or holds the folder you are in" in fails(*command, place, "--force")
+    assert sorted(files.iterdir()) == before
+
+
     command = ["ternarize", teacher, "--train", "mail.csv", *COLUMNS, *QUICK, "-o", "out"]
     assert run(*command, "--keep-checkpoints").code == 0
     shutil.rmtree("out")

@@ -176,6 +176,16 @@ def test_only_force_replaces_a_model(run, fails, encoder, teacher, table, tmp_pa
     assert "nothing to resume" in fails(*whole, "--resume")
 
 
+def test_the_result_of_the_folder_one_is_in_lies_beside_it(run, table, tmp_path, monkeypatch):
+    save_classifier(tmp_path / "moody", list(MOODS))
+    monkeypatch.chdir(tmp_path / "moody")
+    before = sorted((tmp_path / "moody").iterdir())
+    made = run("ternarize", ".", "--train", table, *COLUMNS, *QUICK)
+    assert made.code == 0, made.err
+    assert packed.is_packed(tmp_path / "moody-ternary")
+    assert sorted((tmp_path / "moody").iterdir()) == before
+
+
 def interrupt(command, checkpoint, kill):
     """Start a command, stop it once it has written a checkpoint, and give its exit code and errors."""
     process = start("-m", "ternarybert", *command)

@@ -29,7 +29,16 @@ _NEEDED = ("model.safetensors", "optimizer.pt", "scheduler.pt")
 
 def work_folder(output: Path) -> Path:
     """Where the run that will become `output` keeps its files."""
+    output = by_name(output)
     return output.with_name(f"{output.name}.work")
+
+
+def by_name(path: Path) -> Path:
+    """A folder by a path that ends in its name, which '.' and '..' do not."""
+    named = path.resolve() if path.name in ("", "..") else path
+    if not named.name:
+        raise OutputError(f"{path} is the root of all folders; choose another --output")
+    return named
 
 
 def check_output(output: Path, settings: Settings, marker: str) -> None:
@@ -39,6 +48,8 @@ def check_output(output: Path, settings: Settings, marker: str) -> None:
     """
     if process_index():
         return
+    if Path.cwd().is_relative_to(by_name(output).resolve()):
+        raise OutputError(f"{output} is or holds the folder you are in, and would be replaced; choose another --output")
     if os.path.lexists(output) and not (output.is_dir() and not any(output.iterdir())):
         _check_place(output, settings, marker)
     work = work_folder(output)
@@ -55,6 +66,12 @@ def _check_place(output: Path, settings: Settings, marker: str) -> None:
         raise OutputError(f"{output} is a file; choose another --output")
     if not (output / marker).is_file():
         raise OutputError(f"{output} holds something that is not a model of ours; choose another --output")
+    if settings.force:
+        return
+    work = work_folder(output)
+    what = "is complete, there is nothing to resume" if settings.resume and not work.exists() else "exists already"
+    more = f" (--force --resume: from the checkpoint in {work})" if _has_checkpoint(work) else ""
+    raise OutputError(f"{output} {what}; choose another --output, or --force to replace it{more}")
 
 
 def prepare_work(output: Path, settings: Settings, plan: Mapping[str, Any]) -> Path:
@@ -66,12 +83,6 @@ def prepare_work(output: Path, settings: Settings, plan: Mapping[str, Any]) -> P
         shutil.rmtree(work)
     work.mkdir(parents=True, exist_ok=True)
     wanted = json.loads(json.dumps(plan))
-    if settings.force:
-        return
-    work = work_folder(output)
-    what = "is complete, there is nothing to resume" if settings.resume and not work.exists() else "exists already"
-    more = f" (--force --resume: from the checkpoint in {work})" if _has_checkpoint(work) else ""
-    raise OutputError(f"{output} {what}; choose another --output, or --force to replace it{more}")
     if (work / PLAN).is_file():
         begun = read_json(work / PLAN)
         # The result of going on otherwise would be neither the one nor the other.
