@@ -67,7 +67,10 @@ def test_bad_data_to_learn_from(fails, files, encoder):
     train = ["finetune", encoder, *COLUMNS, "-o", "out", "--train"]
     assert "every label in one.csv is 'joy'" in fails(*train, "one.csv")
     assert "30 different labels in 30 rows" in fails(*train, "many.csv")
-    assert "needs training rows with labels" in fails("finetune", encoder, "--train", "mail.csv", "--text", HEADER[0])
+    unlabelled = fails("finetune", encoder, "--train", "mail.csv", "--text", HEADER[0])
+    assert unlabelled.endswith(f"is the label? Name it (label=..., --label); columns: {', '.join(HEADER)}")
+    Path("lines.txt").write_text("good\nbad\n")
+    assert "lines.txt holds texts without labels" in fails("finetune", encoder, "--train", "lines.txt")
 
 
 def test_bad_data_to_judge_by(fails, files, teacher):
@@ -165,9 +168,6 @@ def test_places_that_are_taken(fails, files, teacher):
     assert Path("new.work/notes.txt").read_text() == "mine"
 
 
-@pytest.fixture
-def interrupted(run, files, teacher):
-    """An unfinished run with a checkpoint at step 4, and the command that resumes it."""
 def test_places_without_a_name(fails, files, teacher):
     before = sorted(files.iterdir())
     command = ["ternarize", teacher, "--train", "mail.csv", *COLUMNS, *QUICK, "-o"]
@@ -177,6 +177,9 @@ def test_places_without_a_name(fails, files, teacher):
     assert sorted(files.iterdir()) == before
 
 
+@pytest.fixture
+def interrupted(run, files, teacher):
+    """An unfinished run with a checkpoint at step 4, and the command that resumes it."""
     command = ["ternarize", teacher, "--train", "mail.csv", *COLUMNS, *QUICK, "-o", "out"]
     assert run(*command, "--keep-checkpoints").code == 0
     shutil.rmtree("out")

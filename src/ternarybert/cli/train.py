@@ -55,7 +55,7 @@ def finetune(
     with job(output):
         note_hub(model)
         with quiet():
-            rows = load_data(data, train, regression=True if regression else None)
+            rows = load_data(data, train, regression=True if regression else None, labelled=True)
             report = _finetune(model, rows, output, how, out)
         if is_first_process():
             _show_finetuned(report, output, make_console(errors=out.as_json), data_arguments(data, train))
