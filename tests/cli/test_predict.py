@@ -405,6 +405,14 @@ def test_mistakes_are_one_line(moods, table, tmp_path, monkeypatch, arguments, r
     assert sorted(path.name for path in tmp_path.iterdir()) == ["mails.csv", "model"]
 
 
+def test_a_folder_that_is_not_packed(tmp_path):
+    (tmp_path / "teacher").mkdir()
+    (tmp_path / "teacher" / "config.json").write_text('{"model_type": "bert"}')
+    code, _, err = command("predict", tmp_path / "teacher", "a")
+    assert code == 2
+    assert "teacher: not packed: config.json" in err and "`ternarybert ternarize` makes" in err
+
+
 def test_columns_that_are_taken(moods, tmp_path):
     source = write_csv(tmp_path / "x.csv", ["text", "score"], [("a", 1)])
     code, _, err = command("predict", moods, "--input", source, "--output", tmp_path / "o.csv")
