@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from glue import TEACHER_SEED, data_of, minilm, say
+from glue import TEACHER_SEED, data_of, minilm, mistakes, say
 
 from ternarybert.recipe import PRESETS
 
@@ -130,4 +130,5 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    with mistakes():
+        main()

@@ -12,11 +12,15 @@ from __future__ import annotations
 import argparse
 import importlib.util
 import json
+import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from ternarybert.errors import TernaryBertError
 from ternarybert.recipe import PRESETS, Recipe
 from ternarybert.tasks import TaskData, load_glue
 
@@ -96,6 +100,16 @@ def say(text: str) -> None:
     print(time.strftime("%H:%M:%S"), text, flush=True)
 
 
+@contextmanager
+def mistakes() -> Iterator[None]:
+    """A user's mistake is one line and exit code 2, as in the commands."""
+    try:
+        yield
+    except TernaryBertError as error:
+        print(error, file=sys.stderr)
+        sys.exit(2)
+
+
 def table(out: Path) -> str:
     """All finished cells as Markdown."""
     lines = [
@@ -143,4 +157,5 @@ def _belongs(cell: Cell, task: str) -> bool:
 
 
 if __name__ == "__main__":
-    main()
+    with mistakes():
+        main()

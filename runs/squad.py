@@ -22,7 +22,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from glue import lat, minilm, say
+from glue import lat, minilm, mistakes, say
 
 from ternarybert.recipe import ONE_STAGE, PRESETS, TWO_STAGES, Recipe
 from ternarybert.tasks import SquadData, hold_out, load_squad
@@ -215,4 +215,5 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    with mistakes():
+        main()

@@ -67,7 +67,10 @@ def test_bad_data_to_learn_from(fails, files, encoder):
     train = ["finetune", encoder, *COLUMNS, "-o", "out", "--train"]
     assert "every label in one.csv is 'joy'" in fails(*train, "one.csv")
     assert "30 different labels in 30 rows" in fails(*train, "many.csv")
-    assert "needs training rows with labels" in fails("finetune", encoder, "--train", "mail.csv", "--text", HEADER[0])
+    unlabelled = fails("finetune", encoder, "--train", "mail.csv", "--text", HEADER[0])
+    assert unlabelled.endswith(f"is the label? Name it (label=..., --label); columns: {', '.join(HEADER)}")
+    Path("lines.txt").write_text("good\nbad\n")
+    assert "lines.txt holds texts without labels" in fails("finetune", encoder, "--train", "lines.txt")
 
 
 def test_bad_data_to_judge_by(fails, files, teacher):
@@ -154,14 +157,24 @@ def test_places_that_are_taken(fails, files, teacher):
     command = ["ternarize", teacher, "--train", "mail.csv", *COLUMNS, *QUICK, "-o", "thesis"]
     Path("thesis").mkdir()
     Path("thesis/chapter1.txt").write_text("years of work")
-    assert "thesis exists already" in fails(*command)
-    assert "not a model of ours" in fails(*command, "--force")
+    for flags in ([], ["--force"], ["--resume"]):
+        said = fails(*command, *flags)
+        assert "not a model of ours" in said and "--force" not in said  # what would be refused is not advised
     assert Path("thesis/chapter1.txt").read_text() == "years of work"
     assert "mail.csv is a file" in fails(*command[:-1], "mail.csv")
     Path("new.work").mkdir()
     Path("new.work/notes.txt").write_text("mine")
     assert "new.work would be the work folder and holds something else" in fails(*command[:-1], "new", "--force")
     assert Path("new.work/notes.txt").read_text() == "mine"
+
+
+def test_places_without_a_name(fails, files, teacher):
+    before = sorted(files.iterdir())
+    command = ["ternarize", teacher, "--train", "mail.csv", *COLUMNS, *QUICK, "-o"]
+    assert "/ is the root" in fails(*command, "/")
+    for place in (".", "..", files):
+        assert "is or holds the folder you are in" in fails(*command, place, "--force")
+    assert sorted(files.iterdir()) == before
 
 
 @pytest.fixture

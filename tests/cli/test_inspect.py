@@ -160,6 +160,15 @@ def test_a_picture_that_cannot_be_written(folder, teacher, tmp_path):
         assert len(err.splitlines()) == 1
 
 
+def test_a_picture_without_a_name(folder, teacher, tmp_path, monkeypatch):
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    code, _, err = command("inspect", folder, "--against", teacher, "--plot", ".")
+    assert code == 2
+    assert err == "ternarybert: --plot . is a folder; name a picture in it, such as weights.png\n"
+    assert list((tmp_path / "here").iterdir()) == []
+
+
 def test_no_matplotlib(folder, teacher, tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     monkeypatch.delitem(sys.modules, "ternarybert.cli.weights_plot", raising=False)

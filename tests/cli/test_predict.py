@@ -405,6 +405,14 @@ def test_mistakes_are_one_line(moods, table, tmp_path, monkeypatch, arguments, r
     assert sorted(path.name for path in tmp_path.iterdir()) == ["mails.csv", "model"]
 
 
+def test_a_folder_that_is_not_packed(tmp_path):
+    (tmp_path / "teacher").mkdir()
+    (tmp_path / "teacher" / "config.json").write_text('{"model_type": "bert"}')
+    code, _, err = command("predict", tmp_path / "teacher", "a")
+    assert code == 2
+    assert "teacher: not packed: config.json" in err and "`ternarybert ternarize` makes" in err
+
+
 def test_columns_that_are_taken(moods, tmp_path):
     source = write_csv(tmp_path / "x.csv", ["text", "score"], [("a", 1)])
     code, _, err = command("predict", moods, "--input", source, "--output", tmp_path / "o.csv")
@@ -428,6 +436,13 @@ def test_halves_of_characters_do_not_end_a_run(moods, tmp_path):
         )
         assert code == 0, err
         assert len(read(tmp_path / f"o.{kind}")) == 2
+
+
+def test_a_json_list(moods, tmp_path):
+    (tmp_path / "x.json").write_text('[{"text": "good", "n": 1},\n {"text": "bad", "n": 2}]')
+    code, _, err = command("predict", moods, "-i", tmp_path / "x.json", "-o", tmp_path / "o.jsonl")
+    assert code == 0, err
+    assert [(row["text"], row["n"]) for row in read(tmp_path / "o.jsonl")] == [("good", "1"), ("bad", "2")]
 
 
 def test_columns_that_come_late(moods, tmp_path):

@@ -165,11 +165,25 @@ def test_only_force_replaces_a_model(run, fails, encoder, teacher, table, tmp_pa
     assert (tmp_path / "out.work" / "checkpoint-4").is_dir()
     before = (out / "model.safetensors").read_bytes()
     assert "exists already" in fails(*whole, "--seed", "1")
+    assert "--force --resume: from the checkpoint in" in fails(*whole)
+    assert (out / "model.safetensors").read_bytes() == before
+    resumed = run(*whole, "--force", "--resume", "--keep-checkpoints")
+    assert "resumed at step 4 of 4" in resumed.err
     assert (out / "model.safetensors").read_bytes() == before
     assert run(*whole, "--seed", "1", "--force", "--learning-rate", "0.01").code == 0
     assert (out / "model.safetensors").read_bytes() != before
     assert not (tmp_path / "out.work").exists()
     assert "nothing to resume" in fails(*whole, "--resume")
+
+
+def test_the_result_of_the_folder_one_is_in_lies_beside_it(run, table, tmp_path, monkeypatch):
+    save_classifier(tmp_path / "moody", list(MOODS))
+    monkeypatch.chdir(tmp_path / "moody")
+    before = sorted((tmp_path / "moody").iterdir())
+    made = run("ternarize", ".", "--train", table, *COLUMNS, *QUICK)
+    assert made.code == 0, made.err
+    assert packed.is_packed(tmp_path / "moody-ternary")
+    assert sorted((tmp_path / "moody").iterdir()) == before
 
 
 def interrupt(command, checkpoint, kill):

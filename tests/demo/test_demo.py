@@ -12,9 +12,10 @@ import pytest
 from ternarybert import packed
 from ternarybert.cli import main
 from ternarybert.demo import jobs, plan, sources
-from ternarybert.demo.jobs import Place, make_student, make_teacher, prepare
+from ternarybert.demo.jobs import Place, made_with, make_student, make_teacher, prepare
 from ternarybert.demo.measure import Worker, measure
 from ternarybert.errors import DemoError, OutputError
+from ternarybert.recipe import Recipe
 from ternarybert.runtime import load
 
 from .conftest import TINY_PLAN
@@ -163,6 +164,42 @@ def test_another_plan_is_refused_and_again_allows_it(tmp_path, encoder, reviews)
     prepare(place, other, encoder, reviews)
     assert (place.folder / "notes.txt").is_file()
     assert len(place.train.read_text(encoding="utf-8").splitlines()) == 41
+
+
+def test_results_of_something_else_are_not_shown(command, tmp_path):
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "results.json").write_text('{"goals": 3}')
+    refused = command("-o", "mine")
+    assert refused.code == 2
+    assert refused.err.splitlines()[-1] == "ternarybert: mine holds something else; choose another --output"
+    assert os.listdir(tmp_path / "mine") == ["results.json"]
+
+
+def test_results_of_another_plan_are_not_shown(command, tmp_path, monkeypatch, encoder, reviews):
+    place = Place(tmp_path / "made")
+    prepare(place, TINY_PLAN, encoder, reviews)
+    place.keep({"rows": 20})
+    assert place.results(made_with(TINY_PLAN, encoder, reviews)) == {"rows": 20}
+    assert place.results() == {"rows": 20}
+    assert place.results(made_with(replace(TINY_PLAN, train_rows=40), encoder, reviews)) is None
+    monkeypatch.setattr(plan, "FULL", replace(TINY_PLAN, train_rows=40))
+    refused = command("-o", "made")
+    assert refused.code == 2
+    assert "made holds a demo of another kind; choose another --output, or --again" in refused.err
+
+
+def test_work_with_another_recipe_is_dropped_by_again(command, tmp_path, monkeypatch, encoder, reviews):
+    place = Place(tmp_path / "made")
+    prepare(place, TINY_PLAN, encoder, reviews)
+    with pytest.raises(KeyboardInterrupt):
+        make_teacher(place, TINY_PLAN, encoder, Stop())
+    other = Recipe().override({"schedule.learning_rate": 1e-5, "schedule.epochs": 1.0})
+    monkeypatch.setattr(plan.Plan, "teacher_recipe", lambda *_: other)
+    refused = command("-o", "made")
+    assert refused.code == 2
+    assert refused.err.splitlines()[-1] == (
+        "ternarybert: made/teacher.work was begun with another recipe; --again starts anew"
+    )
 
 
 def test_a_process_that_dies_says_why(tmp_path):

@@ -221,7 +221,7 @@ def test_a_folder_that_appears_meanwhile_is_not_lost(tmp_path, model, monkeypatc
 
 def test_an_existing_folder_is_replaced_only_with_force(folder):
     other = random_model(seed=1)
-    with pytest.raises(FolderExistsError, match="overwrite it with force"):
+    with pytest.raises(FolderExistsError, match=r"exists; choose another place \(--force replaces a model"):
         write(folder, other)
     write(folder, other, force=True)
     assert_same(read(folder), other)
@@ -247,7 +247,7 @@ def test_force_replaces_nothing_but_packed_folders(tmp_path, model, folder):
     link.symlink_to(folder)
     shutil.copytree(folder, clone)
     (clone / ".git").mkdir()
-    for place, reason in ((plain, "overwrite it"), (single, "not a folder"), (link, "not a folder"), (clone, "'.git'")):
+    for place, reason in ((plain, "same kind"), (single, "not a folder"), (link, "not a folder"), (clone, "'.git'")):
         with pytest.raises(FolderExistsError, match=reason):
             write(place, model, force=True)
     assert (plain / "config.json").exists()

@@ -115,7 +115,6 @@ def answered(*answers, **more):
         ({"question": "Q?", "context": None, "answers": []}, "the context is missing"),
         ({"question": 5, "context": CONTEXT, "answers": []}, r"the question is 5 \(int\), not a text"),
         ({"question": "Q?", "context": " \n", "answers": []}, "the context is empty"),
-        ({"question": "Q?", "context": "\ud83d", "answers": []}, "the context holds half a character"),
         ({"question": "Q?", "context": CONTEXT}, "'answers' is missing; give a list, an empty one"),
         ({"question": "Q?", "context": CONTEXT, "answers": "2016"}, "'answers' is '2016'; give a list"),
         (answered("2017"), "the answer '2017' is not in the context"),
@@ -157,6 +156,7 @@ def damaged(change):
 @pytest.mark.parametrize(
     ("data", "message"),
     [
+        (damaged(lambda _, paragraph: paragraph.update(context="\ud83d")), "the context holds half a character"),
         ({"data": {}}, "'data' is not a list of objects"),
         ({"data": []}, "holds no questions"),
         (damaged(lambda article, paragraph: article.pop("paragraphs")), "article 1: 'paragraphs' is not a list"),

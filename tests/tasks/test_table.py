@@ -147,7 +147,6 @@ def test_a_label_only_the_evaluation_has(reviews, tmp_path):
         ({"text": ["a", None], "label": [0, 1]}, "line 2: 'text' is missing"),
         ({"text": ["a", 12], "label": [0, 1]}, r"line 2: 'text' is 12 \(int\), not a text"),
         ({"text": ["a", " "], "label": [0, 1]}, "line 2: 'text' is empty"),
-        ({"text": ["a", "cut \ud83d"], "label": [0, 1]}, "line 2: 'text' holds half a character"),
         ({"text": ["a", "b"], "label": [0, None]}, "line 2: no label"),
         ({"text": ["a", "b"], "label": ["x", "x"]}, "every label in .* is 'x'"),
         ({"text": REVIEWS, "label": list(range(60))}, "60 different labels in 60 rows"),

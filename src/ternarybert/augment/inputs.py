@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,9 +11,8 @@ from ternarybert.augment.pipeline import Texts
 from ternarybert.errors import DataError
 from ternarybert.tasks import GLUE, Task, glue_task, load_glue
 from ternarybert.tasks.columns import choose_columns
+from ternarybert.tasks.delimited import delimiter_of
 from ternarybert.tasks.files import Table, read_plain_tsv, read_table
-
-_HALF_CHARACTER = re.compile("[\ud800-\udfff]")
 
 
 @dataclass(frozen=True)
@@ -35,8 +33,6 @@ class Input:
     def _text(self, value: object, row: int) -> str:
         if not isinstance(value, str):
             raise DataError(f"{self.table.place(row)}: the text is {value!r:.40}, not a string; drop the row")
-        if _HALF_CHARACTER.search(value):
-            raise DataError(f"{self.table.place(row)}: the text holds half a character; it cannot be written")
         return value
 
 
@@ -80,9 +76,7 @@ def _layout(table: Table) -> Layout:
     """How a file was written, as far as its suffix leaves it open."""
     suffix = table.path.suffix.lower()
     if suffix == ".csv":
-        with table.path.open(encoding="utf-8-sig") as file:
-            first_line = file.readline()
-        return Layout("csv", max(",;\t", key=first_line.count))  # as the reader decides
+        return Layout("csv", delimiter_of(table.path))
     if suffix == ".tsv" and _is_plain(table):
         return Layout("plain", "\t")
     return layout_by_suffix(table.path) if suffix != ".parquet" else Layout("jsonl")

@@ -80,8 +80,12 @@ def load_data(
     labels: Callable[[], Sequence[str]] | None = None,
     *,
     regression: bool | None = None,
+    labelled: bool = False,
 ) -> TaskData | SquadData:
-    """Read the rows; `labels` tells the names that the model at hand knows, in the order of its ids."""
+    """Read the rows; `labels` tells the names that the model at hand knows, in the order of its ids.
+
+    `labelled` refuses a table to learn from that has no labels.
+    """
     from ternarybert.tasks import load_glue, load_questions, load_squad, load_table
 
     _check(options, train)
@@ -100,6 +104,7 @@ def load_data(
             label=options.label,
             labels=labels() if labels else None,
             regression=regression,
+            labelled=labelled,
         )
     if options.max_length is None:
         return data

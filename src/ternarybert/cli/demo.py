@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
     from ternarybert.demo.jobs import Place
     from ternarybert.demo.plan import Plan
+    from ternarybert.demo.sources import Review
 
 DEMO_EXAMPLE = (
     "Example: ternarybert demo --quick\n\nThen talk to the model: ternarybert predict ternarybert-demo-quick/ternary"
@@ -55,9 +56,9 @@ def demo(
     Weights and reviews come from two pip packages; no network is needed. Can be stopped and started at any time, and
     what is there is not made again.
     """
-    from ternarybert.demo.jobs import Place
+    from ternarybert.demo.jobs import Place, made_with
     from ternarybert.demo.plan import FULL, QUICK
-    from ternarybert.demo.sources import check_installed
+    from ternarybert.demo.sources import check_installed, encoder_folder, read_reviews, reviews_file
 
     plan = QUICK if quick else FULL
     place = Place(output or Path("ternarybert-demo-quick" if quick else "ternarybert-demo"))
@@ -66,9 +67,12 @@ def demo(
         check_installed()
         if again:
             place.forget()
-        results = None if measure else place.results()
+        encoder, reviews = encoder_folder(), read_reviews(reviews_file())
+        kind = made_with(plan, encoder, reviews)
+        place.check(kind)
+        results = None if measure else place.results(kind)
         if results is None:
-            results = _run(place, plan, console, threads)
+            results = _run(place, plan, encoder, reviews, console, threads)
         else:
             console.print(f"{place.folder} holds a finished demo; --again trains anew, --measure only measures.")
         show_results(console, results)
@@ -78,15 +82,15 @@ def demo(
         typer.echo(json.dumps(results | {"folder": str(place.folder), "answers": answers}))
 
 
-def _run(place: Place, plan: Plan, console: Console, threads: int | None) -> dict[str, Any]:
+def _run(
+    place: Place, plan: Plan, encoder: Path, reviews: list[Review], console: Console, threads: int | None
+) -> dict[str, Any]:
     """All steps that are not done yet; each says what it does."""
     from ternarybert.demo.jobs import make_student, make_teacher, prepare
     from ternarybert.demo.measure import measure
-    from ternarybert.demo.sources import encoder_folder, read_reviews, reviews_file
 
     console.print(f"About {plan.minutes} minutes on two idle cores. Stop at any time: {_STOPPED.partition('; ')[2]}.")
-    encoder = encoder_folder()
-    prepare(place, plan, encoder, read_reviews(reviews_file()))
+    prepare(place, plan, encoder, reviews)
     with quiet():
         from ternarybert.cli.progress import ShowProgress
 

@@ -45,6 +45,8 @@ def inspect(
 
     if plot is not None and against is None:
         raise OptionError("--plot shows weights before and after, and needs --against TEACHER for those before")
+    if plot is not None and plot.is_dir():
+        raise OptionError(f"--plot {plot} is a folder; name a picture in it, such as {plot / 'weights.png'}")
     if packed := is_packed(folder):
         if bits is not None or dense:
             raise OptionError(f"{folder} is packed already; --bits and --dense are for plain folders")

@@ -52,8 +52,8 @@ def note_hub(model: str) -> None:
 
 
 @contextmanager
-def job(work: Path | None = None, *, stopped: str | None = None) -> Iterator[None]:
-    """Around the work of a command; `work` is the folder that a stopped run can be resumed from.
+def job(output: Path | None = None, *, stopped: str | None = None) -> Iterator[None]:
+    """Around the work of a command; `output` is the folder that a run which can be resumed will make.
 
     `stopped` is what to say after Ctrl-C instead, by a command that goes on in its own way.
     """
@@ -61,7 +61,7 @@ def job(work: Path | None = None, *, stopped: str | None = None) -> Iterator[Non
         yield
     except KeyboardInterrupt:
         if is_first_process():
-            typer.echo(f"\nternarybert: {stopped or _how_to_go_on(work)}", err=True)
+            typer.echo(f"\nternarybert: {stopped or _how_to_go_on(output)}", err=True)
         raise typer.Exit(_INTERRUPTED) from None
     except TernaryBertError:
         if not is_first_process():
@@ -101,13 +101,26 @@ def quiet() -> Iterator[None]:
             log.set_verbosity(level)
 
 
-def _how_to_go_on(work: Path | None) -> str:
-    if work is None:
+def _how_to_go_on(output: Path | None) -> str:
+    from ternarybert.distill.work import work_folder
+
+    if output is None:
         return "stopped"
-    if not any(work.glob("checkpoint-*")):
+    if not any(work_folder(output).glob("checkpoint-*")):
         return "stopped before the first checkpoint; nothing is kept"
     arguments = [argument for argument in sys.argv[1:] if argument not in ("--resume", "--force")]
-    return f"stopped; continue from the last checkpoint with: {shlex.join(['ternarybert', *arguments, '--resume'])}"
+    # To replace an older model was asked for once and has to be asked for again.
+    flags = ["--force", "--resume"] if "--force" in sys.argv and output.exists() else ["--resume"]
+    if os.environ.get("GROUP_WORLD_SIZE", "1") != "1":  # several machines; how they meet is not known here
+        return f"stopped; continue from the last checkpoint with the same command and {' '.join(flags)}"
+    return f"stopped; continue from the last checkpoint with: {shlex.join([*_launcher(), *arguments, *flags])}"
+
+
+def _launcher() -> list[str]:
+    """What started this process: torchrun, if it has company."""
+    processes = os.environ.get("WORLD_SIZE", "1")
+    alone = ["ternarybert"]
+    return alone if processes == "1" else ["torchrun", "--nproc-per-node", processes, "-m", *alone]
 
 
 def _line(error: Exception) -> str | None:

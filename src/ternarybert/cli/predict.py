@@ -36,7 +36,7 @@ class InputOptions:
 
     input: Annotated[
         Path | None,
-        option("--input", "-i", help="A file: CSV, TSV, JSONL, parquet or .txt.", panel=_INPUT, metavar="FILE"),
+        option("--input", "-i", help="A file: CSV, TSV, JSON, JSONL, parquet or .txt.", panel=_INPUT, metavar="FILE"),
     ] = None
     text: Annotated[
         str | None,

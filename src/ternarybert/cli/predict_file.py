@@ -25,6 +25,7 @@ from ternarybert.cli.predict_output import Format, format_of
 from ternarybert.errors import DataError, OptionError, suggest
 from ternarybert.runtime.answerer import Answerer
 from ternarybert.tasks.columns import choose_columns
+from ternarybert.tasks.files import sample
 from ternarybert.tasks.stream import Rows, open_rows
 
 if TYPE_CHECKING:
@@ -78,7 +79,7 @@ def _write(
     model: Model, folder: Path, rows: Rows, columns: tuple[str, ...], answers: AnswerOptions, report: Report
 ) -> None:
     assert answers.output is not None
-    names, said_names = list(rows.sample().columns), column_names(model, every=answers.every)
+    names, said_names = list(sample(rows).columns), column_names(model, every=answers.every)
     if taken := [name for name in said_names if name in names]:
         raise OptionError(f"{rows.path} already has a column '{taken[0]}', where answers would go; rename it")
     form = format_of(answers.output, rows, names)
@@ -136,13 +137,13 @@ def _text(value: object, source: Rows, number: int, name: str) -> str:
 
 
 def _columns(model: Model, rows: Rows, source: InputOptions) -> tuple[str, ...]:
-    sample = rows.sample()
+    first = sample(rows)
     if not isinstance(model, Answerer):
-        return choose_columns([sample], source.text, source.text_pair, None).texts
+        return choose_columns([first], source.text, source.text_pair, None).texts
     columns = (source.text or "question", source.text_pair or "context")
     for name in columns:
-        if name not in sample.columns:
-            known = f"{suggest(name, sample.columns)}"
+        if name not in first.columns:
+            known = suggest(name, first.columns)
             raise DataError(f"{rows.path} has no column '{name}'{known} (--text: questions, --text-pair: contexts)")
     return columns
 

@@ -14,7 +14,7 @@ from ternarybert.cli.data import DataOptions, TrainFile, data_arguments, data_na
 from ternarybert.cli.job import is_first_process, job, make_console, note_hub, quiet
 from ternarybert.cli.options import OutputOptions, TrainOptions, option, settings, with_options
 from ternarybert.cli.tables import show_confusion, show_scores, size_line
-from ternarybert.distill.work import work_folder
+from ternarybert.distill.work import by_name
 from ternarybert.errors import RecipeError, UnsupportedModelError
 from ternarybert.recipe import PRESETS, Recipe
 
@@ -51,11 +51,11 @@ def finetune(
 
     The best model by the first metric is kept, in a plain Hugging Face folder: by default MODEL-DATA beside it.
     """
-    output = out.output or Path(f"{_local(model)}-{data_name(data, train)}")
-    with job(work_folder(output)):
+    output = by_name(out.output or Path(f"{_local(model)}-{data_name(data, train)}"))
+    with job(output):
         note_hub(model)
         with quiet():
-            rows = load_data(data, train, regression=True if regression else None)
+            rows = load_data(data, train, regression=True if regression else None, labelled=True)
             report = _finetune(model, rows, output, how, out)
         if is_first_process():
             _show_finetuned(report, output, make_console(errors=out.as_json), data_arguments(data, train))
@@ -92,8 +92,8 @@ def ternarize(
     Labels are only used to judge: texts without labels are enough, and agreement with the teacher is then the score.
     The best student is kept, in a packed folder: by default TEACHER-ternary.
     """
-    output = out.output or Path(f"{_local(teacher)}-ternary")
-    with job(work_folder(output)):
+    output = by_name(out.output or Path(f"{_local(teacher)}-ternary"))
+    with job(output):
         chosen = make_recipe(recipe, bits, changes or [], how)
         note_hub(teacher)
         with quiet():
@@ -182,7 +182,7 @@ def _note_runtime(model: str, console: Console) -> None:
 def _local(model: str) -> str:
     """Where the result of a model goes by default: beside a folder, here for a model of the hub."""
     path = Path(model)
-    return str(path) if path.is_dir() else path.name
+    return str(by_name(path)) if path.is_dir() else path.name
 
 
 def _show_finetuned(report: dict[str, Any], output: Path, console: Console, data: list[str]) -> None:

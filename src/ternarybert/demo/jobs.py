@@ -13,7 +13,8 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -66,9 +67,19 @@ class Place:
         """The packed student."""
         return self.folder / "ternary"
 
-    def results(self) -> dict[str, Any] | None:
-        """What an earlier run measured, if one came so far."""
-        return _read_json(self.folder / _RESULTS)
+    def check(self, made_with: dict[str, Any]) -> None:
+        """Refuse a folder of something else, or of a demo of another kind; nothing is touched."""
+        marker = self.folder / _MARKER
+        if marker.is_file():
+            if _read_json(marker) not in (None, made_with):
+                raise OutputError(f"{self.folder} holds a demo of another kind; choose another --output, or --again")
+        elif self.folder.exists() and not (self.folder.is_dir() and not any(self.folder.iterdir())):
+            raise OutputError(f"{self.folder} holds something else; choose another --output")
+
+    def results(self, made_with: dict[str, Any] | None = None) -> dict[str, Any] | None:
+        """What an earlier run of the same kind, or of any, measured, if one came so far."""
+        kind = _read_json(self.folder / _MARKER)
+        return _read_json(self.folder / _RESULTS) if kind and made_with in (None, kind) else None
 
     def keep(self, results: dict[str, Any]) -> None:
         """Write down what was measured."""
@@ -87,17 +98,17 @@ class Place:
             file.unlink(missing_ok=True)
 
 
+def made_with(plan: Plan, encoder: Path, reviews: Sequence[Review]) -> dict[str, Any]:
+    """What demos of one kind have in common."""
+    return {"plan": plan.as_dict(), "encoder": encoder.name, "reviews": len(reviews)}
+
+
 def prepare(place: Place, plan: Plan, encoder: Path, reviews: Sequence[Review]) -> None:
     """Write the tables, or find those of an earlier run with the same plan."""
-    made_with = {"plan": plan.as_dict(), "encoder": encoder.name, "reviews": len(reviews)}
-    marker = place.folder / _MARKER
-    if marker.is_file():
-        if _read_json(marker) not in (None, made_with):
-            raise OutputError(f"{place.folder} holds a demo of another kind; choose another --output, or --again")
-    elif place.folder.exists() and any(place.folder.iterdir()):
-        raise OutputError(f"{place.folder} holds something else; choose another --output")
+    kind = made_with(plan, encoder, reviews)
+    place.check(kind)
     place.folder.mkdir(parents=True, exist_ok=True)
-    _write_json(marker, made_with)
+    _write_json(place.folder / _MARKER, kind)
     parts = zip((place.train, place.dev, place.test), (plan.train_rows, plan.dev_rows, plan.test_rows), strict=True)
     for (path, rows), part in zip(parts, split(reviews), strict=True):
         write_csv(path, part[:rows])
@@ -112,7 +123,8 @@ def make_teacher(place: Place, plan: Plan, encoder: Path, *callbacks: Any) -> No
 
     data = load_table(place.train, place.dev)
     settings = _settings(plan, place.teacher, callbacks)
-    finetune(str(encoder), data, place.teacher, plan.teacher_recipe(SCHEDULE), settings)
+    with _advising_again():
+        finetune(str(encoder), data, place.teacher, plan.teacher_recipe(SCHEDULE), settings)
 
 
 def make_student(place: Place, plan: Plan, *callbacks: Any) -> None:
@@ -125,7 +137,9 @@ def make_student(place: Place, plan: Plan, *callbacks: Any) -> None:
         from ternarybert.tasks import load_table
 
         data = load_table(place.train, place.dev, labels=label_names(str(place.teacher)))
-        ternarize(str(place.teacher), data, place.student, plan.recipe(), _settings(plan, place.student, callbacks))
+        settings = _settings(plan, place.student, callbacks)
+        with _advising_again():
+            ternarize(str(place.teacher), data, place.student, plan.recipe(), settings)
     pack_densely(place.student, place.ternary)
     shutil.rmtree(place.student)
 
@@ -144,6 +158,15 @@ def pack_densely(source: Path, output: Path) -> None:
         "README.md": card,
     }
     packed.write(output, model, extra_files=files)
+
+
+@contextmanager
+def _advising_again() -> Iterator[None]:
+    """Unfinished work that cannot be gone on with: the advice is the demo's own, which has no --force."""
+    try:
+        yield
+    except OutputError as error:
+        raise OutputError(f"{str(error).partition('; ')[0]}; --again starts anew") from error
 
 
 def _settings(plan: Plan, output: Path, callbacks: Sequence[Any]) -> Settings:

@@ -29,7 +29,16 @@ _NEEDED = ("model.safetensors", "optimizer.pt", "scheduler.pt")
 
 def work_folder(output: Path) -> Path:
     """Where the run that will become `output` keeps its files."""
+    output = by_name(output)
     return output.with_name(f"{output.name}.work")
+
+
+def by_name(path: Path) -> Path:
+    """A folder by a path that ends in its name, which '.' and '..' do not."""
+    named = path.resolve() if path.name in ("", "..") else path
+    if not named.name:
+        raise OutputError(f"{path} is the root of all folders; choose another --output")
+    return named
 
 
 def check_output(output: Path, settings: Settings, marker: str) -> None:
@@ -39,6 +48,8 @@ def check_output(output: Path, settings: Settings, marker: str) -> None:
     """
     if process_index():
         return
+    if Path.cwd().is_relative_to(by_name(output).resolve()):
+        raise OutputError(f"{output} is or holds the folder you are in, and would be replaced; choose another --output")
     if os.path.lexists(output) and not (output.is_dir() and not any(output.iterdir())):
         _check_place(output, settings, marker)
     work = work_folder(output)
@@ -53,12 +64,14 @@ def check_output(output: Path, settings: Settings, marker: str) -> None:
 def _check_place(output: Path, settings: Settings, marker: str) -> None:
     if not output.is_dir():
         raise OutputError(f"{output} is a file; choose another --output")
-    if not settings.force:
-        done = settings.resume and (output / marker).is_file() and not work_folder(output).exists()
-        what = "is complete, there is nothing to resume" if done else "exists already"
-        raise OutputError(f"{output} {what}; choose another --output, or --force to replace it")
     if not (output / marker).is_file():
         raise OutputError(f"{output} holds something that is not a model of ours; choose another --output")
+    if settings.force:
+        return
+    work = work_folder(output)
+    what = "is complete, there is nothing to resume" if settings.resume and not work.exists() else "exists already"
+    more = f" (--force --resume: from the checkpoint in {work})" if _has_checkpoint(work) else ""
+    raise OutputError(f"{output} {what}; choose another --output, or --force to replace it{more}")
 
 
 def prepare_work(output: Path, settings: Settings, plan: Mapping[str, Any]) -> Path:
@@ -76,7 +89,8 @@ def prepare_work(output: Path, settings: Settings, plan: Mapping[str, Any]) -> P
         others = [name for name in wanted if begun.get(name) != wanted[name]]
         if others:
             raise OutputError(
-                f"{work} was begun with another {', '.join(others)}; repeat that command, or --force to start anew"
+                f"{work} was begun with another {', '.join(others)}; "
+                "repeat that command, or --force without --resume to start anew"
             )
     write_json(work / PLAN, wanted)
     return work

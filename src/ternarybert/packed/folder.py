@@ -87,7 +87,7 @@ def check_place(folder: Path, *, replaceable: bool) -> None:
     if folder.is_symlink() or not folder.is_dir():
         raise FolderExistsError(f"{folder} exists and is not a folder; choose another place")
     if not replaceable:
-        raise FolderExistsError(f"{folder} exists; choose another place, or overwrite it with force")
+        raise FolderExistsError(f"{folder} exists; choose another place (--force replaces a model of the same kind)")
     if kept := [entry.name for entry in folder.iterdir() if entry.is_dir() and not entry.is_symlink()]:
         raise FolderExistsError(f"{folder} holds the folder '{kept[0]}', which overwriting would delete; move it first")
 

@@ -103,7 +103,10 @@ def parse(config: Mapping[str, Any]) -> Manifest:
     """Check a config.json's `quantization_config` and read it."""
     section = config.get("quantization_config")
     if not isinstance(section, dict) or section.get("quant_method") != QUANT_METHOD:
-        raise NotPackedError(f"config.json has no quantization_config with quant_method '{QUANT_METHOD}'")
+        raise NotPackedError(
+            f"not packed: config.json has no quantization_config with quant_method '{QUANT_METHOD}'; "
+            "`ternarybert ternarize` makes a packed folder of a fine-tuned model"
+        )
     _check_version(section.get("format_version"))
     bits, recipe, digest = section.get("bits"), section.get("recipe"), section.get("sha256")
     if not isinstance(bits, str):

@@ -119,6 +119,15 @@ def _check_labels(tables: Sequence[Table], label: str | None) -> None:
         raise DataError(f"{last.path} has no column '{label}', {train.path} has; the labels are needed in both")
 
 
+def require_label(table: Table, label: str | None) -> None:
+    """Refuse a table to learn from that has no label column."""
+    if not table.named:
+        raise DataError(f"{table.path} holds texts without labels; learning them needs a table with a label column")
+    if not has_label(table, label):
+        seen = ", ".join(table.columns)
+        raise DataError(f"which column of {table.path} is the label? Name it (label=..., --label); columns: {seen}")
+
+
 def has_label(table: Table, label: str | None) -> bool:
     """Whether a table holds the label column."""
     return table.named and label in table.columns

@@ -7,7 +7,6 @@ table without labels is fine: distillation learns from the teacher's answers.
 from __future__ import annotations
 
 import random
-import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from itertools import chain
@@ -15,14 +14,13 @@ from pathlib import Path
 
 from ternarybert.errors import DataError, LabelError
 from ternarybert.tasks import metrics
-from ternarybert.tasks.columns import Columns, choose_columns, has_label
+from ternarybert.tasks.columns import Columns, choose_columns, has_label, require_label
 from ternarybert.tasks.files import Table, read_table
 from ternarybert.tasks.labels import are_continuous, as_number, listed, match_labels, read_labels, sorted_names
 from ternarybert.tasks.task import Task, TaskData, make_dataset
 
 # From this many rows on, a table in which most rows have a label of their own is not meant as classification.
 _ENOUGH_ROWS = 20
-_HALF_CHARACTER = re.compile("[\ud800-\udfff]")
 
 
 def load_table(
@@ -34,6 +32,7 @@ def load_table(
     label: str | None = None,
     labels: Sequence[str] | None = None,
     regression: bool | None = None,
+    labelled: bool = False,
     eval_share: float = 0.1,
     seed: int = 42,
 ) -> TaskData:
@@ -41,11 +40,13 @@ def load_table(
 
     Columns that are not named are guessed where it is obvious. `labels` are the teacher's, in the order of its ids;
     without them the order is sorted. Labels that are numbers and not all whole mean regression, unless `regression`
-    says otherwise; a teacher with a single label is one for regression. Without an evaluation file, `eval_share` of
-    the rows is held out, the same rows for the same seed.
+    says otherwise; a teacher with a single label is one for regression. `labelled` refuses training rows that have no
+    labels. Without an evaluation file, `eval_share` of the rows is held out, the same rows for the same seed.
     """
     tables = _read(train, evaluation)
     columns = choose_columns(list(tables.values()), text, text_pair, label)
+    if labelled and "train" in tables:
+        require_label(tables["train"], columns.label)
     written = _written_labels(tables, columns.label)
     if _is_regression(written, labels, regression):
         numbers = {part: _numbers(values, tables[part]) for part, values in written.items()}
@@ -113,8 +114,6 @@ def _fault(value: object, may_be_blank: bool) -> str | None:
         return "is missing; drop the row"
     if not isinstance(value, str):
         return f"is {value!r:.40} ({type(value).__name__}), not a text"
-    if _HALF_CHARACTER.search(value):
-        return "holds half a character (a lone surrogate, as in an emoji cut in two); it cannot be stored"
     return None if may_be_blank or value.strip() else "is empty; drop the row"
 
 

@@ -1,0 +1,54 @@
+"""What is said after Ctrl-C can be typed as it stands."""
+
+import sys
+
+import pytest
+import typer
+
+from ternarybert.cli.job import job
+
+TYPED = ["ternarize", "my teacher", "--train", "mail.csv", "-o", "out"]
+
+
+@pytest.fixture
+def stop(monkeypatch, capfd, tmp_path):
+    """Stop a run that has written a checkpoint; give the line that was said."""
+    monkeypatch.chdir(tmp_path)
+    for name in ("RANK", "WORLD_SIZE", "GROUP_WORLD_SIZE"):
+        monkeypatch.delenv(name, raising=False)
+    output = tmp_path / "out"
+    (tmp_path / "out.work" / "checkpoint-5").mkdir(parents=True)
+
+    def call(*flags, **environment):
+        for name, value in environment.items():
+            monkeypatch.setenv(name, value)
+        monkeypatch.setattr(sys, "argv", ["ternarybert", *TYPED, *flags])
+        with pytest.raises(typer.Exit) as end, job(output):
+            raise KeyboardInterrupt
+        assert end.value.exit_code == 130
+        return capfd.readouterr().err.strip()
+
+    return call
+
+
+def test_the_command_that_goes_on(stop):
+    line = "ternarybert: stopped; continue from the last checkpoint with: ternarybert ternarize 'my teacher' "
+    assert stop() == f"{line}--train mail.csv -o out --resume"
+    assert stop("--resume") == f"{line}--train mail.csv -o out --resume"
+
+
+def test_force_is_kept_where_there_is_a_model_to_replace(stop, tmp_path):
+    assert stop("--force").endswith("-o out --resume")  # it dropped an unfinished run, and would drop this one
+    (tmp_path / "out").mkdir()
+    assert stop("--force").endswith("-o out --force --resume")
+
+
+def test_several_processes(stop):
+    alone = "torchrun --nproc-per-node 2 -m ternarybert ternarize 'my teacher' --train mail.csv -o out --resume"
+    assert stop(WORLD_SIZE="2", GROUP_WORLD_SIZE="1").endswith(f"with: {alone}")
+    assert stop(WORLD_SIZE="4", GROUP_WORLD_SIZE="2").endswith("with the same command and --resume")
+
+
+def test_nothing_to_go_on_from(stop, tmp_path):
+    (tmp_path / "out.work" / "checkpoint-5").rmdir()
+    assert stop().endswith("stopped before the first checkpoint; nothing is kept")
