@@ -125,6 +125,9 @@ def test_teachers_are_one_or_one_each(folder, tmp_path):
         {"evaluations": [{}]},
         {"losses": [{"step": "x"}]},
         {"confusion": {"student": 3}},
+        {"metric": "f1"},
+        {"losses": [{"step": 1}]},
+        {"confusion": {"labels": ["a"], "student": [[1, 2], [3, 4]]}},
     ],
 )
 def test_metrics_of_another_shape_are_named(folder, damage):

@@ -136,7 +136,7 @@ def read_run(folder: Path, metrics: Mapping[str, Any]) -> Run | None:
 
 def _run(metrics: Mapping[str, Any]) -> Run:
     confusion = metrics.get("confusion") or {}
-    return Run(
+    run = Run(
         task=str(metrics["task"]),
         recipe=str(metrics["recipe"]),
         metric=str(metrics["metric"]),
@@ -155,6 +155,19 @@ def _run(metrics: Mapping[str, Any]) -> Run:
         seed=int(metrics["seed"]),
         versions={str(name): str(value) for name, value in metrics["versions"].items()},
     )
+    _check(run)
+    return run
+
+
+def _check(run: Run) -> None:
+    """What the figures rely on."""
+    for evaluation in (run.best, run.final, *run.evaluations):
+        evaluation.scores[run.metric]
+    for entry in run.losses:
+        entry["step"], entry["loss"]
+    for counts in run.confusion.values():
+        if {len(counts), *map(len, counts)} != {len(run.labels)}:
+            raise ValueError(f"{len(run.labels)} labels, but other counts of them")
 
 
 def _evaluation(entry: Mapping[str, Any]) -> Evaluation:
