@@ -66,13 +66,13 @@ def score_curve(run: Run, name: str) -> Picture:
     """Scores of every evaluation, the best of them, and the teacher's."""
     figure = Figure(figsize=(WIDTH, 3.1), layout="constrained")
     axes = figure.subplots()
-    steps = [evaluation.step for evaluation in run.evaluations]
-    axes.plot(steps, [e.scores[run.metric] for e in run.evaluations], "-o", color=STUDENT, ms=4, label=run.metric)
+    steps, metric = [evaluation.step for evaluation in run.evaluations], printable(run.metric)
+    axes.plot(steps, [e.scores[run.metric] for e in run.evaluations], "-o", color=STUDENT, ms=4, label=metric)
     if run.metric != "agreement" and all("agreement" in e.scores for e in run.evaluations):
         agreement = [e.scores["agreement"] for e in run.evaluations]
         axes.plot(steps, agreement, "--", color=COLOURS[1], label="agreement with the teacher")
     if run.teacher_score is not None:
-        axes.axhline(run.teacher_score, color=TEACHER, linewidth=1.2, label=f"teacher's {run.metric}")
+        axes.axhline(run.teacher_score, color=TEACHER, linewidth=1.2, label=f"teacher's {metric}")
     axes.plot(run.best.step, run.best.scores[run.metric], "o", ms=10, mfc="none", mec=STUDENT, label="packed: the best")
     axes.xaxis.set_major_locator(MaxNLocator(6, integer=True))
     axes.grid(visible=True)
@@ -93,7 +93,7 @@ def loss_curve(run: Run, name: str) -> Picture:
     for term, colour in zip(terms, COLOURS, strict=False):
         found = [(entry["step"], entry[term]) for entry in run.losses if entry.get(term, 0) > 0]
         if found:
-            label = "loss: the weighted sum" if term == "loss" else term
+            label = "loss: the weighted sum" if term == "loss" else printable(term)
             axes.plot(*zip(*found, strict=True), color=colour, lw=2 if term == "loss" else 1.2, label=label)
     axes.set_yscale("log")
     axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
