@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+import safetensors.torch
 import scipy.stats
 import torch
 from hypothesis import given
@@ -87,6 +88,23 @@ def test_a_shallow_student_is_compared_with_the_layers_it_learned_from(folders, 
     expected = outputs(deep, TEXTS[0]).hidden_states
     for place, layer in enumerate(inside.layers):
         np.testing.assert_allclose(inside.teacher[place], expected[layer].numpy().reshape(-1), atol=1e-5)
+
+
+def test_a_teacher_in_half_precision(folders, tmp_path):
+    tiny.save(tmp_path / "half", dtype=torch.bfloat16)
+    whole, half = (look_inside(folders[0], teacher, TEXTS) for teacher in (folders[1], tmp_path / "half"))
+    assert half.teacher[2].dtype == np.float32
+    np.testing.assert_allclose(half.teacher[2], whole.teacher[2], atol=0.2)
+
+
+def test_a_teacher_that_lacks_weights(folders, tmp_path):
+    tiny.save(tmp_path / "part")
+    path = tmp_path / "part" / "model.safetensors"
+    tensors = safetensors.torch.load_file(path)
+    del tensors["bert.encoder.layer.1.output.dense.weight"]
+    safetensors.torch.save_file(tensors, path, {"format": "pt"})
+    with pytest.raises(UnsupportedModelError, match=r"lacks 1 weights .* encoder.layer.1.output.dense.weight"):
+        look_inside(folders[0], tmp_path / "part", TEXTS)
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,7 @@ from transformers import AutoModel, PreTrainedModel
 
 import ternarybert
 from ternarybert.distill.losses import layer_map
-from ternarybert.distill.models import finding, load_tokenizer
+from ternarybert.distill.models import check_tokenizer, finding, load_tokenizer
 from ternarybert.errors import UnsupportedModelError
 from ternarybert.student import expose_scores
 
@@ -49,10 +49,10 @@ class Inside:
 def look_inside(student: Path, teacher: Path, texts: Sequence[Text]) -> Inside:
     """Run both models on the texts, one by one: then there is no padding to leave out."""
     pupil = ternarybert.load_torch(student).base_model.eval()
-    with finding(str(teacher)):
-        master = expose_scores(AutoModel.from_pretrained(teacher)).eval()
+    master = _load_teacher(teacher)
     layers = _layers(pupil, master, student, teacher)
     tokenizer = load_tokenizer(str(student))
+    check_tokenizer(tokenizer, pupil, master)
     longest = min(tokenizer.model_max_length, pupil.config.max_position_embeddings - 2)  # RoBERTa loses two
     ours: list[list[Array]] = [[] for _ in layers]
     theirs: list[list[Array]] = [[] for _ in layers]
@@ -68,6 +68,15 @@ def look_inside(student: Path, teacher: Path, texts: Sequence[Text]) -> Inside:
         attention.append(Attention(tokens, _probabilities(learned_from), _probabilities(found.attentions)))
     joined = [tuple(np.concatenate(values) for values in side) for side in (theirs, ours)]
     return Inside(tuple(layers), joined[0], joined[1], tuple(attention))
+
+
+def _load_teacher(folder: Path) -> PreTrainedModel:
+    """The encoder of a plain folder, in float32 whatever its files hold; weights that it lacks are not made up."""
+    with finding(str(folder)):
+        model, found = AutoModel.from_pretrained(folder, output_loading_info=True, dtype=torch.float32)
+    if lacking := sorted(name for name in found["missing_keys"] if not name.startswith("pooler.")):
+        raise UnsupportedModelError(f"{folder} lacks {len(lacking)} weights of its encoder, such as {lacking[0]}")
+    return expose_scores(model).eval()
 
 
 def _layers(pupil: PreTrainedModel, master: PreTrainedModel, student: Path, teacher: Path) -> list[int]:
