@@ -11,7 +11,7 @@ export PATH := $(abspath $(BIN)):$(PATH)
 , := ,
 .DEFAULT_GOAL := help
 .PHONY: help demo setup check test test-slow test-native sanitize emulate neon cover format bench-native
-.PHONY: bench-quantize clean
+.PHONY: bench-quantize screenshots clean
 
 help: ## show this menu
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -86,6 +86,9 @@ bench-native: ## milliseconds of the native forward pass, random weights
 	$(call CMAKE,build/native,Release)
 	build/native/bench base 1
 	build/native/bench base 2
+
+screenshots: setup ## a report as desktop and phone see it, REPORT=FILE (Debian: chromium)
+	$(BIN)/python runs/screenshots.py $(or $(REPORT),$(error say which: REPORT=small/report/report.html)) build/screenshots
 
 bench-quantize: setup ## throughput of the quantizers
 	$(BIN)/python bench/quantizers.py

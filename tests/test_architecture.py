@@ -19,7 +19,7 @@ ALLOWED = {
     "hf": {"packed", "student", "quantize"},
     "runtime": {"packed", "tasks"},
     "bench": {"runtime", "packed", "hf"},
-    "report": {"runtime", "packed", "tasks", "student", "distill"},
+    "report": {"bench", "packed", "tasks", "student", "distill"},
     "serve": {"runtime"},
     "doctor": {"runtime", "packed"},
     "demo": {"distill", "runtime", "packed", "tasks"},

@@ -46,7 +46,8 @@ def test_the_library_and_no_junk(wheel):
     sources = {path.relative_to(PACKAGE.parent).as_posix() for path in PACKAGE.rglob("*.py")}
     library = {"win32": "ternarybert.dll", "darwin": "libternarybert.dylib"}.get(sys.platform, "libternarybert.so")
     inside = {name for name in names if ".dist-info/" not in name}
-    assert inside == sources | {"ternarybert/py.typed", f"ternarybert/{library}"}
+    others = {"ternarybert/py.typed", "ternarybert/report/page.html.jinja", f"ternarybert/{library}"}
+    assert inside == sources | others
     assert any(name.endswith("licenses/LICENSE") for name in names)
     assert "Provides-Extra: demo" in described
     assert wheel.stat().st_size < 2 << 20

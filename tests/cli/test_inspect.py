@@ -171,7 +171,7 @@ def test_a_picture_without_a_name(folder, teacher, tmp_path, monkeypatch):
 
 def test_no_matplotlib(folder, teacher, tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "matplotlib", None)
-    monkeypatch.delitem(sys.modules, "ternarybert.cli.weights_plot", raising=False)
+    monkeypatch.delitem(sys.modules, "ternarybert.report.weights", raising=False)
     code, _, err = command("inspect", folder, "--against", teacher, "--plot", tmp_path / "weights.png")
     assert code == 2
     assert "pip install 'ternarybert[report]'" in err

@@ -48,6 +48,7 @@ def test_a_teacher_is_made_and_ternarized(data, tmp_path):
     eager = Recipe().override({**settings, "schedule.learning_rate": "3e-3", "schedule.warmup": "0.1"})
     report = finetune(start, data, tmp_path / "teacher", eager, QUICK)
     assert report["best"]["scores"]["accuracy"] == 100.0
+    assert report["losses"][-1]["loss"] < report["losses"][0]["loss"]
     teacher = AutoModelForSequenceClassification.from_pretrained(tmp_path / "teacher")
     assert teacher.config.id2label == {0: "neg", 1: "pos"}
 
@@ -89,6 +90,21 @@ def test_interrupted_and_resumed_equals_uninterrupted(data, teacher, tmp_path, m
     bytes_of = [(tmp_path / name / "model.safetensors").read_bytes() for name in ("whole", "part")]
     assert bytes_of[0] == bytes_of[1]
     assert whole["evaluations"] == resumed["evaluations"]
+    assert whole["losses"] == resumed["losses"]
+
+
+def test_the_losses_over_the_steps(data, teacher, tmp_path):
+    """One entry for every step here; the loss is the weighted sum of its terms, which are means over the batches."""
+    metrics = ternarize(teacher, data, tmp_path / "out", RECIPE, Settings(device="cpu", evaluations=4))
+    losses, weights = metrics["losses"], RECIPE.distill
+    assert [entry["step"] for entry in losses] == list(range(1, metrics["steps"] + 1))
+    for entry in losses:
+        terms = {name: value for name, value in entry.items() if name not in ("step", "loss")}
+        assert terms.keys() == {"hidden", "attention", "logits"}
+        total = sum(getattr(weights, name) * value for name, value in terms.items())
+        assert entry["loss"] == pytest.approx(total, rel=1e-4)
+    mean = sum(entry["loss"] for entry in losses) / len(losses)
+    assert metrics["train_loss"] == pytest.approx(mean, rel=1e-4)
 
 
 def test_a_resumed_run_wants_the_same_rows_and_its_best_student(data, teacher, tmp_path):

@@ -24,6 +24,7 @@ COMMANDS = {
     "evaluate": ("evaluate", "EVALUATE_EXAMPLE"),
     "predict": ("predict", "PREDICT_EXAMPLE"),
     "inspect": ("inspect", "INSPECT_EXAMPLE"),
+    "report": ("report", "REPORT_EXAMPLE"),
     "pack": ("pack", "PACK_EXAMPLE"),
     "unpack": ("pack", "UNPACK_EXAMPLE"),
     "augment": ("augment", "EXAMPLE"),

@@ -95,28 +95,19 @@ def _show(report: dict[str, Any], console: Console) -> None:
     from rich import box
     from rich.table import Table
 
+    from ternarybert.bench.table import failures, headings, machine, rows
+
+    first, *others = headings(report)
     table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False)
-    table.add_column("ms (times ours)")
-    for name in (*report["batches"], "memory MB", "peak MB", "error"):
+    table.add_column(first)
+    for name in others:
         table.add_column(name, justify="right")
-    for engine in report["engines"]:
-        if engine["failed"] is None:
-            table.add_row(engine["name"], *_cells(engine, report["batches"]))
-    console.print(f"{report['model']}, {report['threads']} threads, kernel {report['kernel']}, {report['cpu']}")
+    for row in rows(report):
+        table.add_row(*row)
+    console.print(machine(report))
     console.print(table)
-    for engine in report["engines"]:
-        if engine["failed"] is not None:
-            console.print(f"{engine['name']}: not timed, {engine['failed']}", soft_wrap=True)
+    for line in failures(report):
+        console.print(line, soft_wrap=True)
     for name, rate in report["gmacs"].items():
         share = f", {rate / report['peak_gmacs']:.0%} of this CPU's peak" if report["peak_gmacs"] else ""
         console.print(f"ours at {name}: {rate:.0f} GMAC/s{share}")
-
-
-def _cells(engine: dict[str, Any], batches: list[str]) -> list[str]:
-    cells = []
-    for name in batches:
-        ratio = engine["ratios"].get(name)
-        cells.append(f"{engine['ms'][name]:.2f}" + (f" ({ratio:.2f}x)" if ratio is not None else ""))
-    for size in (engine["memory"], engine["peak"]):
-        cells.append("" if not size else f"{size / 1e6:.0f}")
-    return [*cells, f"{engine['error']:.1e}"]

@@ -77,7 +77,7 @@ def _measure(model: PackedModel, folder: Path, against: Path | None, plot: Path 
     inspection = inspect_model(model, before)
     if plot is not None:
         try:
-            from ternarybert.cli.weights_plot import draw
+            from ternarybert.report.weights import draw
         except ImportError as error:
             raise MissingExtraError("pictures need more: pip install 'ternarybert[report]'") from error
         draw(plot, model, before, f"{folder.resolve().name}, from {against.resolve().name}")
@@ -112,8 +112,10 @@ def _show(console: Console, title: str, inspection: Inspection, *, every: bool) 
     from rich import box
     from rich.table import Table
 
+    from ternarybert.packed.names import in_order
+
     listed = [tensor for tensor in inspection.tensors if every or tensor.granularity is not None]
-    rows = [_row(tensor) for tensor in sorted(listed, key=lambda tensor: _in_order(tensor.name))]
+    rows = [_row(tensor) for tensor in sorted(listed, key=lambda tensor: in_order(tensor.name))]
     if rest := [tensor for tensor in inspection.tensors if tensor not in listed]:
         rows.append({"tensor": f"{len(rest)} tensors that stay float", "bytes": f"{sum(t.bytes for t in rest):,}"})
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
@@ -129,10 +131,10 @@ def _show(console: Console, title: str, inspection: Inspection, *, every: bool) 
 
 
 def _row(tensor: TensorStats) -> dict[str, str]:
+    from ternarybert.packed.names import short_name
+
     return {
-        "tensor": re.sub(
-            r"^(\w+\.)?((encoder|transformer)\.)?(?=embeddings|layer|pooler)", "", tensor.name
-        ).removesuffix(".weight"),
+        "tensor": short_name(tensor.name),
         "shape": " x ".join(map(str, tensor.shape)),
         "bits": f"{tensor.bits} dense" if tensor.packing == "dense" else str(tensor.bits),
         "bytes": f"{tensor.bytes:,}",
@@ -142,11 +144,6 @@ def _row(tensor: TensorStats) -> dict[str, str]:
         "error": _number(tensor.relative_error),
         "cosine": _number(tensor.cosine),
     }
-
-
-def _in_order(name: str) -> list[str]:
-    """Layer 2 before layer 10."""
-    return [part.zfill(6) if part.isdecimal() else part for part in name.split(".")]
 
 
 def _range(low: float | None, high: float | None) -> str:

@@ -37,10 +37,11 @@ def show_confusion(console: Console, labels: Sequence[str], counts: Sequence[Seq
 
 
 def _show_mistakes(console: Console, labels: Sequence[str], counts: Sequence[Sequence[int]], title: str) -> None:
-    pairs = [(n, i, j) for i, row in enumerate(counts) for j, n in enumerate(row) if i != j and n]
+    from ternarybert.tasks.scores import mistakes
+
     console.print(f"Most frequent mistakes on {title}, of {len(labels)} labels")
     table = _table("true label", "answer", "rows")
-    for n, i, j in sorted(pairs, key=lambda pair: -pair[0])[:_MOST_MISTAKES]:
+    for n, i, j in mistakes(counts)[:_MOST_MISTAKES]:
         table.add_row(labels[i], labels[j], str(n))
     console.print(table)
 

@@ -13,7 +13,16 @@ from ternarybert.distill.features import Features
 from ternarybert.distill.head import AnyData, AnyTask
 from ternarybert.distill.heads import head_of
 from ternarybert.distill.models import check_tokenizer, load_encoder, load_tokenizer
-from ternarybert.distill.run import Evaluating, Settings, make_collator, plan, train, training_arguments, versions
+from ternarybert.distill.run import (
+    Evaluating,
+    Settings,
+    losses,
+    make_collator,
+    plan,
+    train,
+    training_arguments,
+    versions,
+)
 from ternarybert.distill.trainer import BertTrainer
 from ternarybert.distill.work import check_output, prepare_work, take_place
 from ternarybert.errors import DataError
@@ -86,6 +95,7 @@ def _report(
         "best": history.best,
         "final": history.evaluations[-1],
         "evaluations": history.evaluations,
+        "losses": losses(trainer),
         "confusion": {"labels": list(getattr(task, "labels", None) or ()), "model": history.confusion.get(first)},
         **measured,
         "train_rows": len(features.train or ()),

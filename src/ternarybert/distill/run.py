@@ -21,8 +21,10 @@ from ternarybert.distill.head import AnyData, AnyTask, Head
 from ternarybert.distill.scores import main_metric
 from ternarybert.distill.work import digest, digest_of_weights, last_checkpoint, processes, read_json, write_json
 from ternarybert.errors import OutputError, TernaryBertError
-from ternarybert.recipe import Recipe
+from ternarybert.recipe import TERMS, Recipe
 from ternarybert.tasks import Task
+
+_CURVE = ("step", "loss", *(f"loss_{term}" for term in TERMS))  # of what Trainer logs
 
 
 @dataclass(frozen=True)
@@ -216,6 +218,12 @@ def train(trainer: Any, settings: Settings, work: Path) -> dict[str, float]:
         "examples_per_second": round(result.metrics["train_samples_per_second"], 2),
         "train_loss": result.metrics["train_loss"],
     }
+
+
+def losses(trainer: Any) -> list[dict[str, float]]:
+    """The loss and its terms over the steps: means since the entry before. Checkpoints keep them."""
+    entries = [entry for entry in trainer.state.log_history if "loss" in entry]
+    return [{name.removeprefix("loss_"): entry[name] for name in entry if name in _CURVE} for entry in entries]
 
 
 def versions() -> dict[str, str]:

@@ -18,7 +18,16 @@ from ternarybert.distill.head import AnyData
 from ternarybert.distill.heads import head_of
 from ternarybert.distill.memory import ROW_NUMBER, remember
 from ternarybert.distill.models import check_tokenizer, load_tokenizer, load_trained
-from ternarybert.distill.run import Evaluating, Settings, make_collator, plan, train, training_arguments, versions
+from ternarybert.distill.run import (
+    Evaluating,
+    Settings,
+    losses,
+    make_collator,
+    plan,
+    train,
+    training_arguments,
+    versions,
+)
 from ternarybert.distill.scores import main_metric
 from ternarybert.distill.trainer import DistillTrainer
 from ternarybert.distill.work import check_output, prepare_work
@@ -180,6 +189,7 @@ def _metrics(
         "teacher": teacher_scores,
         "student": {"best": history.best, "final": history.evaluations[-1]},
         "evaluations": history.evaluations,
+        "losses": losses(trainer),
         "confusion": {
             "labels": list(getattr(data.task, "labels", None) or ()),
             "teacher": trainer.head.confusion(features, name, trainer.teacher_logits[name]),

@@ -17,6 +17,8 @@ from ternarybert.errors import FolderExistsError, PackedConfigError, PackedError
 
 PICKLED = (".bin", ".pt", ".pth", ".pkl", ".pickle", ".ckpt", ".joblib")
 
+REPORT, REPORT_PAGE = "report", "report.html"  # what `ternarybert report` adds to a packed folder
+
 
 def find_file(folder: Path, name: str) -> Path | None:
     """Give the path of a regular file in the folder, None if there is none of that name."""
@@ -88,8 +90,19 @@ def check_place(folder: Path, *, replaceable: bool) -> None:
         raise FolderExistsError(f"{folder} exists and is not a folder; choose another place")
     if not replaceable:
         raise FolderExistsError(f"{folder} exists; choose another place (--force replaces a model of the same kind)")
-    if kept := [entry.name for entry in folder.iterdir() if entry.is_dir() and not entry.is_symlink()]:
+    if kept := [entry.name for entry in folder.iterdir() if _is_kept(entry)]:
         raise FolderExistsError(f"{folder} holds the folder '{kept[0]}', which overwriting would delete; move it first")
+
+
+def _is_kept(entry: Path) -> bool:
+    return entry.is_dir() and not entry.is_symlink() and not (entry.name == REPORT and is_report(entry))
+
+
+def is_report(folder: Path) -> bool:
+    """Whether a folder holds a report and nothing else, which can be made again."""
+    names = [entry.name for entry in folder.iterdir() if entry.is_file() and not entry.is_symlink()]
+    others = [name for name in names if not name.endswith((".svg", ".png")) and name != REPORT_PAGE]
+    return REPORT_PAGE in names and not others and len(names) == len(list(folder.iterdir()))
 
 
 @contextmanager

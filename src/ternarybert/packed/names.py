@@ -76,6 +76,16 @@ def is_word_embedding(name: str) -> bool:
     return found is not None and found[0].symbol == "w_e"
 
 
+def short_name(name: str) -> str:
+    """The name without what all have in common: layer.3.output.dense."""
+    return re.sub(r"^(\w+\.)?((encoder|transformer)\.)?(?=embeddings|layer|pooler)", "", name).removesuffix(".weight")
+
+
+def in_order(name: str) -> list[str]:
+    """A key to sort names by: layer 2 before layer 10."""
+    return [part.zfill(6) if part.isdecimal() else part for part in name.split(".")]
+
+
 def check_fit(config: Mapping[str, Any], shapes: Shapes) -> None:
     """Refuse matrices that are not those of the model which the configuration describes."""
     seen: dict[tuple[str, int | None], str] = {}

@@ -90,3 +90,9 @@ def confusion(task: Task, logits: Logits, labels: Labels | None) -> list[list[in
     predictions = metrics.predict_from_logits(logits, regression=False)
     table: list[list[Any]] = metrics.confusion_matrix(predictions, labels, logits.shape[1]).tolist()
     return table
+
+
+def mistakes(counts: Sequence[Sequence[int]]) -> list[tuple[int, int, int]]:
+    """Number of rows, true class and answer of every kind of mistake in a confusion table, the most frequent first."""
+    pairs = [(n, i, j) for i, row in enumerate(counts) for j, n in enumerate(row) if i != j and n]
+    return sorted(pairs, key=lambda pair: -pair[0])

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from matplotlib import colormaps
+from matplotlib import colormaps, rc_context, rcParams
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import PercentFormatter
@@ -22,17 +22,16 @@ from matplotlib.ticker import PercentFormatter
 from ternarybert.errors import PackedError
 from ternarybert.packed import PackedModel, PackedTensor
 from ternarybert.packed.names import find_rule
+from ternarybert.report.collect import FEW_LEVELS, Floats
+from ternarybert.report.picture import STYLE, WIDTH, Picture, picture
 
 _SHOWN = {"w_e": "word embedding", "w_q": "query", "w_1": "feed-forward in", "w_2": "feed-forward out"}
 _SAMPLE = 1 << 21  # weights a panel looks at; more would not change its shape
 _BINS = 121
-_FEW = 16  # levels that can still be told apart
-_TERNARY = ("#2b6ca3", "#b9b9b9", "#d9772b")  # -1, 0, +1
+_TERNARY = ("#4a8fca", "#a3a3a3", "#e0813a")  # -1, 0, +1
 _MANY = "#7a7a7a"
 _UNIT = "weight ÷ scale"
 _CAPTION = "colour: the level that a weight ended at; dashed: half way between levels"
-
-Floats = npt.NDArray[np.floating[Any]]
 
 
 def draw(path: Path, model: PackedModel, before: Mapping[str, Floats], title: str) -> None:
@@ -44,8 +43,7 @@ def draw(path: Path, model: PackedModel, before: Mapping[str, Floats], title: st
         tensor = model.tensors[name]
         assert isinstance(tensor, PackedTensor)
         _panel(axes[0, column], axes[1, column], tensor, before[name])
-        scales = "a scale per row" if tensor.granularity == "row" else f"scale {tensor.scale[0]:.3g}"
-        axes[0, column].set_title(f"{label}\n{' × '.join(map(str, tensor.shape))}, {scales}", fontsize=10)
+        axes[0, column].set_title(f"{label}\n{_kind(tensor)}", fontsize=10)
     axes[0, 0].set_ylabel("before: share of weights")
     axes[1, 0].set_ylabel("after: share of weights")
     figure.align_ylabels()
@@ -56,6 +54,35 @@ def draw(path: Path, model: PackedModel, before: Mapping[str, Floats], title: st
         figure.savefig(path, dpi=150)
     except (OSError, ValueError) as error:  # no such folder, or a format that matplotlib does not know
         raise PackedError(f"cannot write the picture {path}: {error}") from error
+
+
+def pictures(model: PackedModel, before: Mapping[str, Floats], prefix: str) -> list[Picture]:
+    """The same for a page: a picture for every matrix."""
+    return [
+        _picture(model.tensors[name], before[name], label, prefix) for name, label in _choose(model, before).items()
+    ]
+
+
+@rc_context(STYLE)
+def _picture(tensor: PackedTensor | Floats, before: Floats, label: str, prefix: str) -> Picture:
+    assert isinstance(tensor, PackedTensor)
+    figure = Figure(figsize=(WIDTH, 4.2), layout="constrained")
+    above, below = figure.subplots(2)
+    _panel(above, below, tensor, before)
+    above.set_ylabel("before")
+    below.set_ylabel("after")
+    name = f"{prefix}weights-{label.replace(', ', '-').replace(' ', '-')}"
+    caption = (
+        f"{_kind(tensor)}. Above, the teacher's weights, coloured by the level that each ended at; below, the levels."
+    )
+    if len(tensor.coding.alphabet) <= FEW_LEVELS:
+        caption += " Dashed: the thresholds half way between levels (±α/2 if ternary)."
+    return picture(figure, name, f"Weights: {label}", caption)
+
+
+def _kind(tensor: PackedTensor) -> str:
+    scales = "a scale per row" if tensor.granularity == "row" else f"scale {tensor.scale[0]:.3g}"
+    return f"{' × '.join(map(str, tensor.shape))}, {scales}"
 
 
 def _choose(model: PackedModel, before: Mapping[str, Floats]) -> dict[str, str]:
@@ -71,7 +98,7 @@ def _choose(model: PackedModel, before: Mapping[str, Floats]) -> dict[str, str]:
     for symbol, label in _SHOWN.items():
         layer = None if symbol == "w_e" else middle
         if (symbol, layer) in found:
-            chosen[found[symbol, layer]] = label if layer is None else f"{label}, layer {layer}"
+            chosen[found[symbol, layer]] = label if layer is None else f"{label}, layer {layer + 1}"
     if not chosen:
         raise PackedError("nothing to draw: no packed tensor of the model is among the weights to compare with")
     return chosen
@@ -82,7 +109,7 @@ def _panel(above: Axes, below: Axes, tensor: PackedTensor, before: Floats) -> No
     levels = tensor.coding.alphabet.astype(np.int64)
     end = float(np.quantile(np.abs(units), 0.9995))  # a few outliers would squeeze everything else
     fine = np.linspace(-end, end, _BINS + 1)
-    if len(levels) <= _FEW:
+    if len(levels) <= FEW_LEVELS:
         _coloured(above, units, codes, levels, fine)
         _shares(below, codes, levels)
     else:
@@ -103,18 +130,18 @@ def _coloured(
     axis: Axes, units: Floats, codes: npt.NDArray[np.int8], levels: npt.NDArray[np.int64], edges: Floats
 ) -> None:
     bottom = np.zeros(len(edges) - 1)
-    for level, colour in zip(levels, _colours(len(levels)), strict=True):
+    for level, colour in zip(levels, level_colours(len(levels)), strict=True):
         top = bottom + np.histogram(units[codes == level], edges)[0] / units.size
         axis.stairs(top, edges, baseline=bottom, fill=True, color=colour)
         bottom = top
     for half_way in (levels[1:] + levels[:-1]) / 2:
-        axis.axvline(half_way, color="black", linewidth=0.8, linestyle="--")
+        axis.axvline(half_way, color=rcParams["text.color"], linewidth=1.1, linestyle="--")
     axis.set_xlabel(_UNIT)
 
 
 def _shares(axis: Axes, codes: npt.NDArray[np.int8], levels: npt.NDArray[np.int64]) -> None:
     shares = [float(np.mean(codes == level)) for level in levels]
-    bars = axis.bar([str(level) for level in levels], shares, 0.7, color=_colours(len(levels)))
+    bars = axis.bar([str(level) for level in levels], shares, 0.7, color=level_colours(len(levels)))
     size = 9 if len(levels) < 8 else 6
     axis.bar_label(bars, [f"{share:.0%}" for share in shares], padding=2, fontsize=size)
     axis.tick_params(axis="x", labelsize=size)
@@ -123,7 +150,8 @@ def _shares(axis: Axes, codes: npt.NDArray[np.int8], levels: npt.NDArray[np.int6
     axis.margins(y=0.12)
 
 
-def _colours(levels: int) -> list[Any]:
+def level_colours(levels: int) -> list[Any]:
+    """A colour for each level, from the lowest to the highest."""
     return list(_TERNARY) if levels == 3 else [colormaps["coolwarm"](place) for place in np.linspace(0, 1, levels)]
 
 
