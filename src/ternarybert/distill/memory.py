@@ -125,17 +125,16 @@ def remember(
     args: TrainingArguments,
     recipe: Recipe,
     head: Head,
+    known: TeacherMemory | None = None,
 ) -> TeacherMemory | None:
     """A memory for these rows where it pays, or None; each of several processes has its own.
 
     Where losses look at padding, the teacher has to see the very batch; with one epoch nothing comes back; a GPU runs
-    the teacher faster than its outputs could be copied there.
+    the teacher faster than its outputs could be copied there. `known` is that of an earlier student on the same rows.
     """
     step = args.train_batch_size * args.gradient_accumulation_steps * args.world_size
     epochs = args.max_steps * step / len(rows) if args.max_steps > 0 else args.num_train_epochs
-    worth = recipe.distill.masked and epochs > 1 and teacher.device.type == "cpu"
-    return (
-        TeacherMemory(teacher, rows, collate, head)
-        if worth and fits(teacher.config, rows[LENGTH], SHARE / args.world_size)
-        else None
-    )
+    worth = recipe.distill.masked and recipe.distill.asks_teacher and epochs > 1 and teacher.device.type == "cpu"
+    if not worth or not fits(teacher.config, rows[LENGTH], SHARE / args.world_size):
+        return None
+    return known or TeacherMemory(teacher, rows, collate, head)
