@@ -150,9 +150,9 @@ def quant_noise(lesson: Lesson) -> Student:
     return Student(model)
 
 
-def layerdrop(lesson: Lesson) -> Student:
-    """LayerDrop: random depth in training, every second layer afterwards."""
-    return Student(layer_drop(lesson.copy()))
+def layerdrop(lesson: Lesson, keep_every: int = 2) -> Student:
+    """LayerDrop: random depth in training, every second or fourth layer afterwards."""
+    return Student(layer_drop(lesson.copy(), keep_every))
 
 
 def pretrained(lesson: Lesson) -> Student:
@@ -173,6 +173,7 @@ METHODS: Mapping[str, Callable[[Lesson], Student]] = {
     "quant-noise": quant_noise,
     "minmax": minmax_student,
     "layerdrop": layerdrop,
+    "layerdrop-quarter": partial(layerdrop, keep_every=4),
     "distilbert": pretrained,
     "albert": pretrained,
 }

@@ -7,16 +7,17 @@ again.
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from ternarybert.distill.features import Features, Logits, predict_logits
+from ternarybert.distill.features import LENGTH, Collator, Features, Logits, predict_logits
 from ternarybert.distill.head import AnyData, Head
 from ternarybert.distill.heads import head_of
-from ternarybert.distill.memory import ROW_NUMBER, TeacherMemory, remember
+from ternarybert.distill.memory import ROW_NUMBER, TeacherMemory, fits, remember
 from ternarybert.distill.run import Evaluating, Settings, make_collator, training_arguments, versions
 from ternarybert.distill.scores import main_metric
 from ternarybert.distill.trainer import DistillTrainer
@@ -90,6 +91,14 @@ class Classroom:
             }
             self.seconds = time.perf_counter() - start
         return self.answers
+
+    def remember_all(self, tell: Callable[[float], None] = lambda _: None) -> None:
+        """Ask about all training rows before the first student comes, so that none has to pay for the others."""
+        rows = self.features.train
+        if rows is not None and self.teacher.device.type == "cpu" and fits(self.teacher.config, rows[LENGTH]):
+            self.teacher.eval().requires_grad_(False)
+            self.memory = TeacherMemory(self.teacher, rows, Collator(self.features.tokenizer), self.head)
+            self.memory.fill(tell)
 
     def teacher_scores(self) -> dict[str, dict[str, float]]:
         """How good the teacher is, by set."""

@@ -11,7 +11,7 @@ does not depend on the order of the batches, and a resumed run computes the same
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -64,6 +64,14 @@ class TeacherMemory:
             all_scores[:, i, :, :n, :n] = scores
         logits = torch.stack([self._padded(logits, width) for logits, _, _ in found])
         return Target(logits, all_hidden.unbind(), all_scores.unbind())
+
+    def fill(self, tell: Callable[[float], None] = lambda _: None) -> None:
+        """Ask the teacher about all rows now; `tell` is told how far it is."""
+        groups = int(self.group_of.max()) + 1
+        for group in range(groups):
+            if int(self.order[group * self.group]) not in self.known:
+                self._compute(group)
+            tell((group + 1) / groups)
 
     def _padded(self, logits: Tensor, width: int) -> Tensor:
         return functional.pad(logits, (0, width - logits.shape[-1])) if self.head.per_token else logits
