@@ -78,10 +78,11 @@ def compare(
     room = open_room(comparison.teacher, data)
     place.begin(_plan(comparison, room.data), force=force)
     left = [cell for cell in cells if not place.is_done(cell)]
+    timed = bool(comparison.minutes_per_cell or comparison.budget)
     room.ask()
-    if sum(cell.asks_teacher for cell in left) > 1:
+    if sum(cell.asks_teacher for cell in left) > (0 if timed else 1):  # where time is short, none pays for the others
         room.remember_all(asking)
-    if place.seconds is None and (comparison.minutes_per_cell or comparison.budget):
+    if place.seconds is None and timed:
         place.seconds = _seconds(comparison, cells, comparison.now() - start)
     teacher = teacher_row(room)
     for number, cell in enumerate(left, 1):
