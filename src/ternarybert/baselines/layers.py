@@ -106,6 +106,7 @@ class ProductQuantizer(nn.Module):
     """
 
     codes: Tensor
+    frozen: Tensor
 
     def __init__(self, weight: Tensor, centroids: int = CENTROIDS, block: int = BLOCK) -> None:
         super().__init__()
@@ -129,7 +130,6 @@ class ProductQuantizer(nn.Module):
         """Fix the codes as they are now."""
         blocks = as_blocks(w, self.block)
         self.codes.copy_(assign(blocks, k_means(blocks, self.centroids)))
-        self.frozen: Tensor
         self.frozen.fill_(True)
 
     def trained(self, w: Tensor) -> Tensor:

@@ -25,7 +25,7 @@ from ternarybert.baselines.stored import WeightQuantizer, keep
 from ternarybert.baselines.uniform import grouped, minmax, symmetric
 from ternarybert.distill.classroom import Classroom
 from ternarybert.distill.finetune import SCHEDULE
-from ternarybert.distill.models import load_encoder, load_tokenizer, load_trained
+from ternarybert.distill.models import check_tokenizer, load_encoder, load_tokenizer, load_trained
 from ternarybert.distill.ternarize import set_dropout
 from ternarybert.errors import OptionError
 from ternarybert.recipe import Bits, Distill, Recipe, Stage, WeightScheme
@@ -159,8 +159,9 @@ def pretrained(lesson: Lesson) -> Student:
     """DistilBERT, ALBERT or any other encoder: fine-tuned on the labels."""
     if lesson.source is None:
         raise OptionError("this method is a pre-trained model, and none was named: --source METHOD=MODEL")
-    model = load_encoder(lesson.source, lesson.room.head, lesson.seed)
-    return Student(model, tokenizer=load_tokenizer(lesson.source))
+    model, tokenizer = load_encoder(lesson.source, lesson.room.head, lesson.seed), load_tokenizer(lesson.source)
+    check_tokenizer(tokenizer, model)
+    return Student(model, tokenizer=tokenizer)
 
 
 METHODS: Mapping[str, Callable[[Lesson], Student]] = {

@@ -21,7 +21,7 @@ from ternarybert.distill.classroom import Classroom
 from ternarybert.distill.clock import Clock
 from ternarybert.distill.head import AnyData
 from ternarybert.distill.heads import head_of
-from ternarybert.distill.models import load_tokenizer, load_trained
+from ternarybert.distill.models import check_tokenizer, load_tokenizer, load_trained
 from ternarybert.distill.run import Settings, plan
 from ternarybert.distill.scores import main_metric
 from ternarybert.distill.ternarize import check_data
@@ -57,9 +57,10 @@ class Comparison:
 
 def open_room(teacher: str, data: AnyData) -> Classroom:
     """The classroom of a teacher."""
-    network = load_trained(teacher, head_of(data.task))
+    network, tokenizer = load_trained(teacher, head_of(data.task)), load_tokenizer(teacher)
+    check_tokenizer(tokenizer, network)
     expose_scores(network)
-    return Classroom.open(network, check_data(data, network), load_tokenizer(teacher))
+    return Classroom.open(network, check_data(data, network), tokenizer)
 
 
 def compare(
@@ -79,7 +80,7 @@ def compare(
     place.begin(_plan(comparison, room.data), force=force)
     left = [cell for cell in cells if not place.is_done(cell)]
     timed = bool(comparison.minutes_per_cell or comparison.budget)
-    room.ask()
+    room.ask(comparison.now)
     if sum(cell.asks_teacher for cell in left) > (0 if timed else 1):  # where time is short, none pays for the others
         room.remember_all(asking)
     if place.seconds is None and timed:

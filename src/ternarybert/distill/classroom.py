@@ -76,20 +76,21 @@ class Classroom:
             teacher=self.teacher,
         )
         trainer.memory = self._remembered(trainer, recipe)
-        trainer.watch(self.features, work, self.ask())
+        trainer.watch(self.features, work, self.ask() if settings.clock is None else self.ask(settings.clock.now))
         if settings.clock is not None:
-            settings.clock.reserve = self.seconds  # a student takes about as long; soon it is known better
+            # A student takes about as long to evaluate; soon it is known better.
+            settings.clock.reserve = min(self.seconds, settings.clock.seconds / 4)
         return trainer
 
-    def ask(self) -> dict[str, Logits]:
-        """The teacher's answers on the evaluation sets."""
+    def ask(self, now: Callable[[], float] = time.monotonic) -> dict[str, Logits]:
+        """The teacher's answers on the evaluation sets; `now` is the clock by which `seconds` are counted."""
         if not self.answers:
-            start = time.perf_counter()
+            start = now()
             self.answers = {
                 name: predict_logits(self.teacher, rows, self.features.tokenizer, read=self.head.logits)
                 for name, rows in self.features.evals.items()
             }
-            self.seconds = time.perf_counter() - start
+            self.seconds = now() - start
         return self.answers
 
     def remember_all(self, tell: Callable[[float], None] = lambda _: None) -> None:

@@ -66,7 +66,7 @@ class Clock(TrainerCallback):  # type: ignore[misc]
     def on_evaluate(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         """The last evaluation will take as long as this one."""
         if self._asked:
-            self.reserve, self._asked = self.now() - self._asked, 0.0
+            self.reserve, self._asked = min(self.now() - self._asked, self.seconds / 4), 0.0
 
     def on_save(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         """Note the time that belongs to this checkpoint."""
