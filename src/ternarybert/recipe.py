@@ -193,6 +193,11 @@ class Distill:
         one_of("sce", self.sce, ("element", "example"))
         one_of("layer_map", self.layer_map, ("same", "uniform"))
 
+    @property
+    def asks_teacher(self) -> bool:
+        """Whether any term needs the teacher."""
+        return any((self.hidden, self.attention, self.logits))
+
 
 TERMS = ("hidden", "attention", "logits", "labels")
 

@@ -29,6 +29,8 @@ COMMANDS = {
     "unpack": ("pack", "UNPACK_EXAMPLE"),
     "augment": ("augment", "EXAMPLE"),
     "bench": ("bench", "BENCH_EXAMPLE"),
+    "compare": ("compare", "COMPARE_EXAMPLE"),
+    "reproduce": ("reproduce", "REPRODUCE_EXAMPLE"),
     "doctor": ("doctor", "DOCTOR_EXAMPLE"),
 }
 

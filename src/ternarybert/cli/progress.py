@@ -45,7 +45,8 @@ class ShowProgress(TrainerCallback):  # type: ignore[misc]
     def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         """Move the bar."""
         if self.bar is not None:
-            self.bar.update(self.task, completed=state.global_step, text=self._text(state))
+            # A run that ends by the clock learns on the way how many steps it has.
+            self.bar.update(self.task, completed=state.global_step, total=state.max_steps, text=self._text(state))
 
     def on_log(self, args: Any, state: Any, control: Any, logs: dict[str, float] | None = None, **_: Any) -> None:
         """Take the loss."""

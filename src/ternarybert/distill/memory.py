@@ -11,7 +11,7 @@ does not depend on the order of the batches, and a resumed run computes the same
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -64,6 +64,14 @@ class TeacherMemory:
             all_scores[:, i, :, :n, :n] = scores
         logits = torch.stack([self._padded(logits, width) for logits, _, _ in found])
         return Target(logits, all_hidden.unbind(), all_scores.unbind())
+
+    def fill(self, tell: Callable[[float], None] = lambda _: None) -> None:
+        """Ask the teacher about all rows now; `tell` is told how far it is."""
+        groups = int(self.group_of.max()) + 1
+        for group in range(groups):
+            if int(self.order[group * self.group]) not in self.known:
+                self._compute(group)
+            tell((group + 1) / groups)
 
     def _padded(self, logits: Tensor, width: int) -> Tensor:
         return functional.pad(logits, (0, width - logits.shape[-1])) if self.head.per_token else logits
@@ -125,17 +133,16 @@ def remember(
     args: TrainingArguments,
     recipe: Recipe,
     head: Head,
+    known: TeacherMemory | None = None,
 ) -> TeacherMemory | None:
     """A memory for these rows where it pays, or None; each of several processes has its own.
 
     Where losses look at padding, the teacher has to see the very batch; with one epoch nothing comes back; a GPU runs
-    the teacher faster than its outputs could be copied there.
+    the teacher faster than its outputs could be copied there. `known` is that of an earlier student on the same rows.
     """
     step = args.train_batch_size * args.gradient_accumulation_steps * args.world_size
     epochs = args.max_steps * step / len(rows) if args.max_steps > 0 else args.num_train_epochs
-    worth = recipe.distill.masked and epochs > 1 and teacher.device.type == "cpu"
-    return (
-        TeacherMemory(teacher, rows, collate, head)
-        if worth and fits(teacher.config, rows[LENGTH], SHARE / args.world_size)
-        else None
-    )
+    worth = recipe.distill.masked and recipe.distill.asks_teacher and epochs > 1 and teacher.device.type == "cpu"
+    if not worth or not fits(teacher.config, rows[LENGTH], SHARE / args.world_size):
+        return None
+    return known or TeacherMemory(teacher, rows, collate, head)

@@ -66,13 +66,18 @@ def parameter_groups(model: nn.Module, weight_decay: float) -> list[dict[str, An
     return [{"params": decayed, "weight_decay": weight_decay}, {"params": free, "weight_decay": 0.0}]
 
 
-def linear_schedule(optimizer: Optimizer, steps: int, warmup: float) -> LambdaLR:
-    """The learning rate rises linearly over the first share `warmup` of the steps, then falls linearly to 0."""
+def linear_schedule(
+    optimizer: Optimizer, steps: int, warmup: float, progress: Callable[[int], float] | None = None
+) -> LambdaLR:
+    """The learning rate rises linearly over the first share `warmup` of the steps, then falls linearly to 0.
+
+    `progress` says how far the run is at a step where that is not the share of the steps.
+    """
 
     def factor(step: int) -> float:
-        progress = step / max(1, steps)
-        if progress < warmup:
-            return progress / warmup
-        return max(0.0, (1.0 - progress) / (1.0 - warmup))
+        done = step / max(1, steps) if progress is None else progress(step)
+        if done < warmup:
+            return done / warmup
+        return max(0.0, (1.0 - done) / (1.0 - warmup))
 
     return LambdaLR(optimizer, factor)

@@ -16,6 +16,7 @@ from transformers.trainer_utils import set_seed
 
 import ternarybert
 from ternarybert.distill.allocator import memory_kept
+from ternarybert.distill.clock import UNLIMITED, Clock
 from ternarybert.distill.features import Collator, Features, Logits, predict_logits
 from ternarybert.distill.head import AnyData, AnyTask, Head
 from ternarybert.distill.scores import main_metric
@@ -42,6 +43,7 @@ class Settings:
     force: bool = False
     keep_checkpoints: bool = False
     callbacks: tuple[TrainerCallback, ...] = ()
+    clock: Clock | None = None  # ends the run instead of a number of steps
 
 
 @dataclass
@@ -80,6 +82,7 @@ def plan(model: str, data: AnyData, recipe: Recipe, settings: Settings) -> dict[
         "recipe": recipe.to_dict(),
         "seed": settings.seed,
         "number of steps": settings.max_steps,
+        "number of seconds": None if settings.clock is None else settings.clock.seconds,
         "number of evaluations": settings.evaluations,
         "batch split": [settings.accumulation, processes()],
         "precision": "bf16" if settings.bf16 else "float32",
@@ -94,7 +97,7 @@ def training_arguments(work: Path, recipe: Recipe, task: AnyTask, rows: int, set
         raise OutputError(f"a batch of {batch} does not divide into {settings.accumulation} micro-batches")
     epochs = schedule.epochs or task.epochs * schedule.stretch
     steps = settings.max_steps if settings.max_steps > 0 else max(1, int(epochs * -(-rows // (batch * processes()))))
-    every = max(1, steps // max(1, settings.evaluations))
+    every, timed = max(1, steps // max(1, settings.evaluations)), settings.clock is not None
     if "tensorboard" in settings.report_to:  # by default its files would go with the work folder
         os.environ.setdefault("TENSORBOARD_LOGGING_DIR", str(work.with_suffix(".runs")))
     return TrainingArguments(
@@ -104,14 +107,14 @@ def training_arguments(work: Path, recipe: Recipe, task: AnyTask, rows: int, set
         learning_rate=schedule.learning_rate,
         weight_decay=schedule.weight_decay,
         num_train_epochs=epochs,
-        max_steps=settings.max_steps,
+        max_steps=UNLIMITED if timed else settings.max_steps,
         max_grad_norm=1.0 if schedule.gradient_clip == "global" else 0.0,
         train_sampling_strategy="group_by_length" if schedule.pad == "dynamic" else "random",
         remove_unused_columns=False,
         logging_steps=max(1, every // 5),
-        eval_strategy="steps",
+        eval_strategy="no" if timed else "steps",  # the clock says when
         eval_steps=every,
-        save_strategy="steps",
+        save_strategy="no" if timed else "steps",
         save_steps=every,
         save_total_limit=1,
         seed=settings.seed,
@@ -186,6 +189,10 @@ class _Begun(TrainerCallback):  # type: ignore[misc]
     """Notes that a step has begun: what fails before it is the checkpoint's fault."""
 
     begun = False
+    first_step = 0  # of a resumed run, the checkpoint's
+
+    def on_train_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        self.first_step = state.global_step
 
     def on_step_begin(self, *_: Any, **__: Any) -> None:
         self.begun = True
@@ -198,6 +205,10 @@ def train(trainer: Any, settings: Settings, work: Path) -> dict[str, float]:
     trainer.add_callback(watcher)
     set_seed(settings.seed)
     checkpoint = last_checkpoint(work) if settings.resume else None
+    if settings.clock is not None:
+        trainer.clock = settings.clock
+        trainer.add_callback(settings.clock)
+        settings.clock.attach(work, resumed=checkpoint is not None)
     try:
         with memory_kept():
             result = trainer.train(resume_from_checkpoint=checkpoint)
@@ -210,12 +221,13 @@ def train(trainer: Any, settings: Settings, work: Path) -> dict[str, float]:
         raise OutputError(
             f"cannot continue from {checkpoint} ({reason}); remove that folder, or --force to start anew"
         ) from error
+    ran, first = result.metrics["train_runtime"], watcher.first_step
     if not trainer.history.evaluations or trainer.history.evaluations[-1]["step"] != trainer.state.global_step:
         trainer.evaluate()
     return {
         "steps": trainer.state.global_step,
         "seconds": round(trainer.history.seconds, 1),
-        "examples_per_second": round(result.metrics["train_samples_per_second"], 2),
+        "examples_per_second": round((trainer.state.global_step - first) * batch_of(trainer.args) / ran, 2),
         "train_loss": result.metrics["train_loss"],
     }
 
@@ -224,6 +236,11 @@ def losses(trainer: Any) -> list[dict[str, float]]:
     """The loss and its terms over the steps: means since the entry before. Checkpoints keep them."""
     entries = [entry for entry in trainer.state.log_history if "loss" in entry]
     return [{name.removeprefix("loss_"): entry[name] for name in entry if name in _CURVE} for entry in entries]
+
+
+def batch_of(args: TrainingArguments) -> int:
+    """Rows of a step, of all processes together."""
+    return int(args.train_batch_size * args.gradient_accumulation_steps * args.world_size)
 
 
 def versions() -> dict[str, str]:

@@ -12,24 +12,12 @@ from transformers import PreTrainedModel
 from ternarybert import packed
 from ternarybert.distill.augmented import Augmentation, augmented, check_augmented
 from ternarybert.distill.card import model_card
+from ternarybert.distill.classroom import Classroom, StudentTrainer
 from ternarybert.distill.export import packed_model
-from ternarybert.distill.features import predict_logits
 from ternarybert.distill.head import AnyData
 from ternarybert.distill.heads import head_of
-from ternarybert.distill.memory import ROW_NUMBER, remember
 from ternarybert.distill.models import check_tokenizer, load_tokenizer, load_trained
-from ternarybert.distill.run import (
-    Evaluating,
-    Settings,
-    losses,
-    make_collator,
-    plan,
-    train,
-    training_arguments,
-    versions,
-)
-from ternarybert.distill.scores import main_metric
-from ternarybert.distill.trainer import DistillTrainer
+from ternarybert.distill.run import Settings, plan, train
 from ternarybert.distill.work import check_output, prepare_work
 from ternarybert.errors import DataError, TernaryBertError, UnsupportedModelError
 from ternarybert.packed.folder import check_place
@@ -37,7 +25,7 @@ from ternarybert.recipe import PRESETS, Recipe
 from ternarybert.student import expose_scores, make_student
 
 
-class TernarizeTrainer(Evaluating, DistillTrainer):
+class TernarizeTrainer(StudentTrainer):
     """Distils, and keeps the best student as a packed folder: exactly what was evaluated."""
 
     def save_best(self, model: Any) -> None:
@@ -89,34 +77,14 @@ def ternarize(
     note = None
     if augment is not None:  # takes long, so last of what comes before training
         data, note = augmented(data, augment, teacher, settings.seed, settings.device)
-    features = head.features(data, tokenizer, network)
-    assert features.train is not None  # check_data says so
-    numbered = features.train.add_column(ROW_NUMBER, list(range(len(features.train))))
+    room = Classroom.open(network, data, tokenizer)
     more = {"student": student, "augmentation": note}
     work = prepare_work(output, settings, plan(teacher, data, recipe, settings) | more)
-    trainer = TernarizeTrainer(
-        pupil,
-        training_arguments(work, recipe, data.task, len(numbered), settings),
-        train_dataset=numbered,
-        eval_dataset=features.evals,
-        data_collator=make_collator(features, recipe),
-        processing_class=tokenizer,
-        callbacks=list(settings.callbacks),
-        recipe=recipe,
-        head=head,
-        teacher=network,
-    )
-    trainer.memory = remember(trainer.teacher, numbered, trainer.data_collator, trainer.args, recipe, head)
-    teacher_logits = {
-        name: predict_logits(trainer.teacher, rows, tokenizer, read=head.logits)
-        for name, rows in features.evals.items()
-    }
-    trainer.watch(features, work, teacher_logits)
+    trainer = room.trainer(TernarizeTrainer, pupil, recipe, settings, work)
     measured = train(trainer, settings, work)
-    teacher_scores = {name: head.scores(features, name, logits) for name, logits in teacher_logits.items()}
-    metrics = _metrics(trainer, data, teacher_scores, measured, recipe, settings) | {"augmentation": note}
+    metrics = room.report(trainer, measured, recipe, settings.seed) | {"augmentation": note}
     if trainer.is_world_process_zero():
-        _write(output, work, tokenizer, features.max_length, recipe, metrics, settings)
+        _write(output, work, tokenizer, room.features.max_length, recipe, metrics, settings)
     return metrics
 
 
@@ -169,37 +137,6 @@ def set_dropout(model: nn.Module, rate: float | None) -> None:
         for module in model.modules():
             if isinstance(module, nn.Dropout):
                 module.p = rate
-
-
-def _metrics(
-    trainer: TernarizeTrainer,
-    data: AnyData,
-    teacher_scores: dict[str, dict[str, float]],
-    measured: dict[str, float],
-    recipe: Recipe,
-    settings: Settings,
-) -> dict[str, Any]:
-    history, features = trainer.history, trainer.features
-    name = next(iter(features.evals))
-    return {
-        "task": data.task.name,
-        "bits": str(recipe.bits),
-        "recipe": recipe.name,
-        "metric": main_metric(data.task, history.best["scores"]),
-        "teacher": teacher_scores,
-        "student": {"best": history.best, "final": history.evaluations[-1]},
-        "evaluations": history.evaluations,
-        "losses": losses(trainer),
-        "confusion": {
-            "labels": list(getattr(data.task, "labels", None) or ()),
-            "teacher": trainer.head.confusion(features, name, trainer.teacher_logits[name]),
-            "student": history.confusion.get(name),
-        },
-        **measured,
-        "train_rows": len(features.train or ()),
-        "seed": settings.seed,
-        "versions": versions(),
-    }
 
 
 def _write(

@@ -16,6 +16,7 @@ from torch import Tensor
 from torch.optim import Optimizer
 from transformers import PreTrainedModel, Trainer, TrainerCallback
 
+from ternarybert.distill.clock import Clock
 from ternarybert.distill.features import LENGTH
 from ternarybert.distill.head import Head
 from ternarybert.distill.losses import layer_map, loss_attention, loss_hidden, without_padded_keys
@@ -27,6 +28,7 @@ from ternarybert.recipe import ONE_STAGE, TERMS, Recipe
 from ternarybert.student import QuantizedWeight, quantized_layers
 
 LOSS_BASED = ("lat", "laq")  # methods that read the optimizer's second moments
+TEACHER_TERMS = ("hidden", "attention", "logits")
 
 
 class TellEpoch(TrainerCallback):  # type: ignore[misc]
@@ -58,12 +60,15 @@ class BertTrainer(Trainer):  # type: ignore[misc]
     def __init__(self, *args: Any, recipe: Recipe, head: Head, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.recipe, self.head, self.rows_of_step = recipe, head, 0
+        self.clock: Clock | None = None
 
     def create_scheduler(self, num_training_steps: int, optimizer: Optimizer | None = None) -> Any:
-        """Linear warm-up and decay."""
+        """Linear warm-up and decay, over the steps or by the clock."""
         if self.lr_scheduler is None:
             optimizer = self.optimizer if optimizer is None else optimizer
-            self.lr_scheduler = linear_schedule(optimizer, num_training_steps, self.recipe.schedule.warmup)
+            warmup, clock = self.recipe.schedule.warmup, self.clock
+            progress = None if clock is None else (lambda _: clock.progress)
+            self.lr_scheduler = linear_schedule(optimizer, num_training_steps, warmup, progress)
             self._created_lr_scheduler = True
         return self.lr_scheduler
 
@@ -165,12 +170,15 @@ class DistillTrainer(BertTrainer):
             outputs = model(**inputs, **wanted)
         except NonFiniteError as error:
             raise self.diverged(str(error), inputs) from error
-        if self.memory is not None and rows is not None:
+        student = self.target(outputs)
+        if not any(weights[name] for name in TEACHER_TERMS):
+            target = student  # never looked at
+        elif self.memory is not None and rows is not None:
             target = self.memory(rows, inputs["input_ids"].shape[1])
         else:
             with torch.no_grad():
                 target = self.target(self.teacher(**inputs, **wanted))
-        terms = self.loss_terms(self.target(outputs), target, labels, inputs["attention_mask"], weights)
+        terms = self.loss_terms(student, target, labels, inputs["attention_mask"], weights)
         loss = torch.stack([weights[name] * value for name, value in terms.items()]).sum()
         self.require_number(loss, inputs)
         for name, value in terms.items():

@@ -1,0 +1,1 @@
+"""The methods that the paper compares with, each from its own paper, behind the same interface as ours."""

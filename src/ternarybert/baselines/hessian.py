@@ -1,0 +1,76 @@
+"""How sharply the loss curves over the weights of a layer: Q-BERT's measure of which layers need more bits.
+
+The top eigenvalue of the Hessian's block for a layer comes from power iteration, v ← Hv / |Hv|, and Hv from
+differentiating the gradient's product with v; the Hessian itself is never formed. Over batches of training rows, the
+sensitivity of a layer is |mean λ| + standard deviation of λ.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import torch
+from torch import Tensor
+
+ITERATIONS = 20
+TOLERANCE = 1e-2  # layers differ by far more
+
+
+def top_eigenvalue(
+    product: Callable[[list[Tensor]], Sequence[Tensor]],
+    shapes: Sequence[torch.Size],
+    *,
+    iterations: int = ITERATIONS,
+    tolerance: float = TOLERANCE,
+    seed: int = 0,
+) -> float:
+    """The eigenvalue largest in magnitude of a symmetric operator on lists of tensors."""
+    generator = torch.Generator().manual_seed(seed)
+    v = [torch.randn(shape, generator=generator) for shape in shapes]
+    v = _scaled(v, 1 / _norm(v))
+    value = 0.0
+    for _ in range(iterations):
+        image = [tensor.detach() for tensor in product(v)]
+        before, value = value, sum(float((a * b).sum()) for a, b in zip(v, image, strict=True))
+        norm = _norm(image)
+        if norm == 0.0 or abs(value - before) <= tolerance * abs(value):
+            break
+        v = _scaled(image, 1 / norm)
+    return value
+
+
+def layer_eigenvalues(loss: Tensor, layers: Sequence[Sequence[Tensor]], **options: float) -> list[float]:
+    """The top eigenvalue of the loss's Hessian for each layer's weights."""
+    weights = [weight for layer in layers for weight in layer]
+    gradients = iter(torch.autograd.grad(loss, weights, create_graph=True))
+    values = []
+    for layer in layers:
+        own = [next(gradients) for _ in layer]
+
+        def product(v: list[Tensor], own: list[Tensor] = own, layer: Sequence[Tensor] = layer) -> Sequence[Tensor]:
+            return torch.autograd.grad(own, layer, grad_outputs=v, retain_graph=True)
+
+        values.append(top_eigenvalue(product, [weight.shape for weight in layer], **options))  # type: ignore[arg-type]
+    return values
+
+
+def sensitivities(eigenvalues: Sequence[Sequence[float]]) -> list[float]:
+    """|mean λ| + deviation of λ for each layer, from a row of eigenvalues for each batch."""
+    table = torch.tensor(eigenvalues, dtype=torch.float64)
+    measured: list[float] = (table.mean(0).abs() + table.std(0, correction=0)).tolist()
+    return measured
+
+
+def mixed_bits(sensitivities: Sequence[float], low: int, high: int, share: float = 0.5) -> list[int]:
+    """`high` bits for that share of the layers that is most sensitive, `low` for the others."""
+    count = round(share * len(sensitivities))
+    first = sorted(range(len(sensitivities)), key=lambda layer: -sensitivities[layer])[:count]
+    return [high if layer in first else low for layer in range(len(sensitivities))]
+
+
+def _norm(tensors: Sequence[Tensor]) -> float:
+    return float(torch.stack([tensor.square().sum() for tensor in tensors]).sum().sqrt())
+
+
+def _scaled(tensors: Sequence[Tensor], factor: float) -> list[Tensor]:
+    return [tensor * factor for tensor in tensors]

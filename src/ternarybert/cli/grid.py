@@ -1,0 +1,233 @@
+"""What `compare` and `reproduce` share: options of a grid of students, and how it looks while it runs."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+from ternarybert.cli.options import check_device, option
+from ternarybert.errors import OptionError
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from ternarybert.compare.cells import Cell
+    from ternarybert.compare.place import Place
+    from ternarybert.compare.run import Comparison
+    from ternarybert.compare.table import Row
+    from ternarybert.distill.run import Settings
+    from ternarybert.tasks import SquadData, TaskData
+
+_TIME, _TRAINING, _OUTPUT = "Time", "Training", "Output"
+
+
+@dataclass(frozen=True)
+class GridOptions:
+    """How each student of a grid is trained."""
+
+    minutes_per_cell: Annotated[
+        float | None,
+        option("--minutes-per-cell", help="Of every student that trains, all in all.", panel=_TIME, metavar="MINUTES"),
+    ] = None
+    budget: Annotated[
+        float | None,
+        option("--budget", help="Of all of them together, shared out equally.", panel=_TIME, metavar="MINUTES"),
+    ] = None
+    max_steps: Annotated[
+        int | None,
+        option(
+            "--max-steps", help="So many steps for each, however long it takes.", panel=_TIME, metavar="STEPS", min=1
+        ),
+    ] = None
+    processor_time: Annotated[
+        bool,
+        option("--processor-time", help="Minutes of the processor: fair on a busy machine.", panel=_TIME),
+    ] = False
+    rows: Annotated[
+        int | None,
+        option("--rows", help="Train on so many rows, drawn at random once.", panel=_TRAINING, metavar="ROWS", min=1),
+    ] = None
+    seed: Annotated[
+        list[int] | None, option("--seed", help="Repeatable: a student for each; else 42.", panel=_TRAINING, min=0)
+    ] = None
+    batch_size: Annotated[
+        int | None, option("--batch-size", help="Rows per step, of all methods.", panel=_TRAINING, metavar="ROWS")
+    ] = None
+    learning_rate: Annotated[
+        float | None,
+        option("--learning-rate", help="Of all methods, instead of their own.", panel=_TRAINING, metavar="RATE"),
+    ] = None
+    source: Annotated[
+        list[str] | None,
+        option(
+            "--source",
+            help="Pre-trained models: distilbert=, albert=, pretrained=. Repeatable.",
+            panel=_TRAINING,
+            metavar="NAME=MODEL",
+        ),
+    ] = None
+    device: Annotated[
+        str | None, option("--device", help="cpu or cuda; by default cuda where there is one.", panel=_TRAINING)
+    ] = None
+    threads: Annotated[int | None, option("--threads", help="Processor threads.", panel=_TRAINING, min=1)] = None
+    force: Annotated[bool, option("--force", help="Drop what an earlier run left in the folder.", panel=_OUTPUT)] = (
+        False
+    )
+    as_json: Annotated[bool, option("--json", help="Print the result as one JSON object, last.", panel=_OUTPUT)] = False
+
+    @property
+    def seeds(self) -> list[int]:
+        """Each seed once."""
+        return list(dict.fromkeys(self.seed or [42]))
+
+    @property
+    def is_timed(self) -> bool:
+        """Whether anything was said about time."""
+        return any(said is not None for said in (self.minutes_per_cell, self.budget, self.max_steps))
+
+    def check(self) -> None:
+        """Refuse what contradicts itself."""
+        said = {"--minutes-per-cell": self.minutes_per_cell, "--budget": self.budget, "--max-steps": self.max_steps}
+        given = [name for name, value in said.items() if value is not None]
+        if len(given) > 1:
+            raise OptionError(f"{' and '.join(given)} cannot go together; give one of them")
+        for name in given:
+            if (said[name] or 0) <= 0:
+                raise OptionError(f"{name} must be more than 0")
+
+    def schedule(self) -> dict[str, object]:
+        """What was said about the schedule, as fields of a recipe."""
+        said = {"batch_size": self.batch_size, "learning_rate": self.learning_rate}
+        return {f"schedule.{name}": value for name, value in said.items() if value is not None}
+
+    def sources(self, usual: Mapping[str, str] | None = None) -> dict[str, str]:
+        """Pre-trained models by name."""
+        found = dict(usual or {})
+        for said in self.source or []:
+            name, equals, model = said.partition("=")
+            if not equals or name not in ("distilbert", "albert", "pretrained"):
+                raise OptionError(f"--source takes distilbert=MODEL, albert=MODEL or pretrained=MODEL; got '{said}'")
+            found[name] = model
+        return found
+
+    def settings(self) -> Settings:
+        """The options in the words of the jobs."""
+        import torch
+
+        from ternarybert.distill.run import Settings
+
+        check_device(self.device)
+        if self.threads is not None:
+            torch.set_num_threads(self.threads)
+        return Settings(device=self.device, max_steps=self.max_steps or -1, evaluations=3)
+
+
+def fewer_rows(data: TaskData | SquadData, count: int | None) -> TaskData | SquadData:
+    """The data with so many training rows, the same ones every time."""
+    from ternarybert.tasks import SquadData
+
+    if count is None or data.train is None or count >= len(data.train):
+        return data
+    chosen: Any
+    if isinstance(data, SquadData):
+        chosen = random.Random(0).sample(list(data.train or ()), count)
+    else:
+        rows: Any = data.train
+        chosen = rows.shuffle(seed=0).select(range(count))
+    return replace(data, train=chosen)
+
+
+def run_grid(
+    comparison: Comparison,
+    data: TaskData | SquadData,
+    cells: Sequence[Cell],
+    place: Place,
+    console: Console,
+    *,
+    force: bool = False,
+) -> tuple[dict[str, Any], list[Row]]:
+    """Run the cells with a bar for each, and keep table and figure up to date; the teacher's row and all rows."""
+    from ternarybert.compare.run import compare
+    from ternarybert.compare.table import rows_of, write
+
+    done = sum(place.is_done(cell) for cell in cells) if not force else 0
+    if done:
+        console.print(f"{done} of {len(cells)} are done already")
+
+    def after(teacher: dict[str, Any]) -> None:
+        write(place, rows_of(place, cells, teacher), teacher)
+
+    with _asking(console) as asking:
+        teacher = compare(comparison, data, cells, place, _watch(console), after, force=force, asking=asking)
+    return teacher, finish(place, cells, teacher)
+
+
+def finish(place: Place, cells: Sequence[Cell], teacher: dict[str, Any]) -> list[Row]:
+    """Table and figure of what is there."""
+    from ternarybert.compare.figure import draw
+    from ternarybert.compare.table import rows_of, write
+
+    rows = rows_of(place, cells, teacher)
+    write(place, rows, teacher)
+    title = f"{teacher['task']}: size and {teacher['metric']} of the last student"
+    draw(rows, teacher["metric"], title, place.folder / "figure.svg", place.folder / "figure.png")
+    return rows
+
+
+def show_rows(console: Console, rows: Sequence[Row], metrics: Sequence[str]) -> None:
+    """The table for people."""
+    from rich import box
+    from rich.table import Table
+
+    from ternarybert.compare.table import figures
+
+    table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False)
+    for i, name in enumerate(("method", "W-E-A", "MiB", "smaller", *metrics, "agreement", "steps", "minutes")):
+        table.add_column(name, justify="right" if i > 1 else "left")
+    for row in rows:
+        if row.failed is None:
+            table.add_row(row.label, row.bits, *figures(row, metrics))
+    console.print(table)
+    for row in rows:
+        if row.failed is not None:
+            console.print(f"not run: {row.label} {row.bits}: {row.failed}", soft_wrap=True)
+
+
+@contextmanager
+def _asking(console: Console) -> Iterator[Any]:
+    """Says how far the teacher is with all rows, which can take minutes; silent unless it is asked."""
+    status = console.status("")
+
+    def tell(share: float) -> None:
+        status.start()
+        status.update(f"asking the teacher about all rows: {share:.0%}")
+        if share == 1.0:
+            status.stop()  # a bar may follow
+
+    try:
+        yield tell
+    finally:
+        status.stop()
+
+
+def _watch(console: Console) -> Any:
+    @contextmanager
+    def watch(cell: Cell, number: int, count: int) -> Iterator[Any]:
+        from ternarybert.cli.progress import ShowProgress
+
+        seed = f", seed {cell.seed}" if cell.seed != 42 else ""
+        console.print(f"{number} of {count}: {cell.label} {cell.bits}{seed}")
+        with ShowProgress(console, cell.method) as progress:
+            yield progress
+
+    return watch
+
+
+def default_output(model: str, name: str) -> Path:
+    """Where the result goes: beside a folder, here for a model of the hub."""
+    path = Path(model)
+    return Path(f"{path if path.is_dir() else path.name}-{name}")

@@ -1,0 +1,3 @@
+from tests.distill.conftest import data, teacher
+
+__all__ = ["data", "teacher"]
