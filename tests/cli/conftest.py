@@ -7,8 +7,10 @@ processes do together, is seen in processes of their own.
 import csv
 import os
 import random
+import signal
 import subprocess
 import sys
+from functools import partial
 from types import SimpleNamespace
 
 import huggingface_hub.constants
@@ -120,4 +122,6 @@ def start(*command):
         stderr=subprocess.PIPE,
         text=True,
         env=environment,
+        # A suite that runs in a shell's background is told to ignore Ctrl-C, and would hand that on.
+        preexec_fn=partial(signal.signal, signal.SIGINT, signal.SIG_DFL),
     )

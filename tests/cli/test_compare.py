@@ -90,7 +90,10 @@ def test_ctrl_c_says_how_to_go_on(teacher, table, out):
     while not list(out.glob("cells/*.work")) and time.monotonic() < deadline:
         time.sleep(0.1)
     process.send_signal(signal.SIGINT)
-    _, err = process.communicate(timeout=60)
+    try:
+        _, err = process.communicate(timeout=60)
+    finally:
+        process.kill()
     assert process.returncode == 130
     assert "the same command goes on from here" in err
     assert "Traceback" not in err
