@@ -15,7 +15,7 @@ class Run:
         self.clock = Clock(seconds, evaluations, lambda: self.time)
         self.clock.attach(tmp_path, resumed=resumed)
         self.state = SimpleNamespace(global_step=step, max_steps=10_000_000)
-        self.evaluated = []
+        self.evaluated, self.saved = [], []
         self.clock.on_train_begin(None, self.state, None)
 
     def step(self):
@@ -27,6 +27,8 @@ class Run:
             self.time += 3.0
             self.clock.on_evaluate(None, self.state, control)
             self.evaluated.append(self.state.global_step)
+        if control.should_save:
+            self.saved.append(self.state.global_step)
             self.clock.on_save(None, self.state, control)
         return not control.should_training_stop
 
@@ -76,6 +78,16 @@ def test_a_resumed_run_goes_on_from_its_checkpoint(tmp_path):
 
     fresh = Run(60.0, tmp_path, resumed=False)
     assert fresh.clock.spent == 0.0
+
+
+def test_where_evaluating_takes_long_only_the_last_one_is_made(tmp_path):
+    run = Run(30.0, tmp_path)
+    run.clock.reserve = 14.0
+    while run.step():
+        pass
+    assert run.clock.spent == 16.0
+    assert run.evaluated == []
+    assert run.saved == [6, 11]  # checkpoints all the same
 
 
 def test_no_time_is_one_step(tmp_path):

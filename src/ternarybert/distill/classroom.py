@@ -78,8 +78,8 @@ class Classroom:
         trainer.memory = self._remembered(trainer, recipe)
         trainer.watch(self.features, work, self.ask() if settings.clock is None else self.ask(settings.clock.now))
         if settings.clock is not None:
-            # A student takes about as long to evaluate; soon it is known better.
-            settings.clock.reserve = min(self.seconds, settings.clock.seconds / 4)
+            # Our own students take up to three times as long to evaluate, in integers; soon it is known better.
+            settings.clock.reserve = min(3 * self.seconds, settings.clock.seconds / 4)
         return trainer
 
     def ask(self, now: Callable[[], float] = time.monotonic) -> dict[str, Logits]:

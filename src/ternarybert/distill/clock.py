@@ -59,14 +59,16 @@ class Clock(TrainerCallback):  # type: ignore[misc]
             control.should_training_stop = True
         elif done * self.evaluations >= self._next:
             self._next = int(done * self.evaluations) + 1
-            self._asked = self.now()
-            control.should_evaluate = control.should_save = True
+            control.should_save = True
+            if self.spent + 2 * self.reserve <= self.seconds:  # else there is time for the last evaluation only
+                self._asked = self.now()
+                control.should_evaluate = True
         state.max_steps = now if done >= 1.0 else max(now + 1, round(now / done))
 
     def on_evaluate(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         """The last evaluation will take as long as this one."""
         if self._asked:
-            self.reserve, self._asked = min(self.now() - self._asked, self.seconds / 4), 0.0
+            self.reserve, self._asked = min(self.now() - self._asked, self.seconds / 2), 0.0
 
     def on_save(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         """Note the time that belongs to this checkpoint."""
