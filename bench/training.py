@@ -14,14 +14,13 @@ from __future__ import annotations
 import argparse
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
 import torch
 from datasets import Dataset
 from transformers import AutoModelForSequenceClassification, AutoTokenizer, TrainingArguments
 
-from ternarybert.distill.allocator import memory_kept
 from ternarybert.distill.features import LENGTH, Collator, Features, tokenize
 from ternarybert.distill.head import Head
 from ternarybert.distill.heads import head_of
@@ -66,7 +65,7 @@ class Side:
         batches = [self.collate([self.rows[i] for i in order[k : k + BATCH]]) for k in range(0, len(order), BATCH)]
         self.model.train()
         begin = time.perf_counter()
-        with as_released() if self.as_released else memory_kept():  # the latter as `ternarize` does
+        with as_released() if self.as_released else nullcontext():
             for batch in batches:
                 self.step(batch)
         return time.perf_counter() - begin

@@ -15,6 +15,7 @@ from ternarybert.errors import DataError, UnsupportedModelError
 from ternarybert.packed import write
 from ternarybert.recipe import Recipe
 from ternarybert.report import inside_charts as charts
+from ternarybert.report import inside_part
 from ternarybert.report.inside import Attention, look_inside
 from ternarybert.report.inside_part import inside_parts, read_texts
 from ternarybert.student import make_student
@@ -169,7 +170,7 @@ def test_the_parts_of_the_page(folders, inside):
 
 
 def test_of_many_texts_the_first_count(folders, monkeypatch):
-    monkeypatch.setattr("ternarybert.report.inside_part.MOST_TEXTS", 5)
+    monkeypatch.setattr(inside_part, "MOST_TEXTS", 5)
     first, *maps = inside_parts(*folders, [("a film",)] * 7, "")
     assert first.text == ["Measured on 20 tokens of the first 5 of 7 texts. Attention is drawn for the first 4."]
     assert len(maps) == 4

@@ -15,7 +15,6 @@ from transformers import PrinterCallback, TrainerCallback, TrainingArguments
 from transformers.trainer_utils import set_seed
 
 import ternarybert
-from ternarybert.distill.allocator import memory_kept
 from ternarybert.distill.clock import UNLIMITED, Clock
 from ternarybert.distill.features import Collator, Features, Logits, predict_logits
 from ternarybert.distill.head import AnyData, AnyTask, Head
@@ -210,8 +209,7 @@ def train(trainer: Any, settings: Settings, work: Path) -> dict[str, float]:
         trainer.add_callback(settings.clock)
         settings.clock.attach(work, resumed=checkpoint is not None)
     try:
-        with memory_kept():
-            result = trainer.train(resume_from_checkpoint=checkpoint)
+        result = trainer.train(resume_from_checkpoint=checkpoint)
     except TernaryBertError:
         raise
     except Exception as error:
