@@ -27,7 +27,7 @@ def draw(report: dict[str, Any], path: Path) -> None:
         places = [j + (i - (len(engines) - 1) / 2) * width for j in range(len(report["batches"]))]
         heights = [engine["ratios"].get(name) or engine["ms"][name] for name in report["batches"]]
         bars = axes.bar(places, heights, width * 0.92, label=engine["name"], color=colour)
-        axes.bar_label(bars, [f"{engine['ms'][name]:.3g}" for name in report["batches"]], fontsize=7, padding=1)
+        axes.bar_label(bars, [_short(engine["ms"][name]) for name in report["batches"]], fontsize=6, padding=1)
     axes.set_xticks(range(len(report["batches"])), report["batches"])
     axes.axhline(1, color="#c0392b", linewidth=0.8, linestyle=":")
     axes.set_ylabel("time, as multiples of ternarybert's")
@@ -35,3 +35,7 @@ def draw(report: dict[str, Any], path: Path) -> None:
     axes.spines[["top", "right"]].set_visible(False)
     axes.legend(frameon=False, fontsize=8, ncols=3)
     figure.savefig(path, dpi=150)
+
+
+def _short(ms: float) -> str:
+    return f"{ms:.0f}" if ms >= 100 else f"{ms:.3g}"
