@@ -74,7 +74,7 @@ class Side:
         """One batch."""
         if self.as_released:
             for _, layer in quantized_layers(self.model):
-                layer._cache = None
+                layer._cache = layer._integers = None
         self.trainer.compute_loss(self.model, batch).backward()
         self.optimizer.step()
         self.optimizer.zero_grad()

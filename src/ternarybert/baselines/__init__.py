@@ -1,1 +1,1 @@
-"""The methods that the paper compares with, each from its own paper, behind the same interface as ours."""
+"""The methods that the paper compares with, each after the idea of its own paper, behind the same interface as ours."""

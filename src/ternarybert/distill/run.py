@@ -23,6 +23,7 @@ from ternarybert.distill.work import digest, digest_of_weights, last_checkpoint,
 from ternarybert.errors import OutputError, TernaryBertError
 from ternarybert.recipe import TERMS, Recipe
 from ternarybert.tasks import Task
+from ternarybert.tasks.scores import mean_scores
 
 _CURVE = ("step", "loss", *(f"loss_{term}" for term in TERMS))  # of what Trainer logs
 
@@ -157,8 +158,7 @@ class Evaluating:
             logits = predict_logits(model, rows, self.features.tokenizer, read=self.head.logits)
             sets[name] = self.head.scores(self.features, name, logits, self.teacher_logits.get(name))
             tables[name] = self.head.confusion(self.features, name, logits)
-        names = next(iter(sets.values())).keys()
-        scores = {name: sum(s[name] for s in sets.values()) / len(sets) for name in names}
+        scores = mean_scores(sets)
         self.history.metric = main_metric(self.head.task, scores)
         is_best = self.history.add(trainer.state.global_step, scores, sets)
         self.history.seconds = time.perf_counter() - self.started

@@ -41,12 +41,7 @@ class FromFolder(QuantizedWeight):
 
     def use_origin(self) -> None:
         """Let the forward pass use the weight as it is, which holds the origin's values. Nothing is copied."""
-        self._cache = (self.weight._version, self.weight.detach())
-
-    @property
-    def fresh(self) -> bool:
-        """Whether the quantized weight at hand still belongs to the weight, also after `model.bfloat16()`."""
-        return super().fresh and self._cache is not None and self._cache[1].dtype == self.weight.dtype
+        self._cache = (self._state, self.weight.detach())
 
     def untouched(self) -> bool:
         """Whether the weight still holds the values of its origin; if not, the origin is forgotten."""

@@ -64,7 +64,7 @@ class QuantizedWeight(nn.Module):
     scheme: WeightScheme
     bits: int
     second_moment: SecondMoment
-    _cache: tuple[int, Tensor] | None
+    _cache: tuple[tuple[Any, ...], Tensor] | None
     _integers: tuple[tuple[Any, ...], exact.Weight] | None
 
     def set_scheme(self, scheme: WeightScheme, bits: int) -> None:
@@ -82,24 +82,25 @@ class QuantizedWeight(nn.Module):
         if self._cache is None or not self.fresh:
             weight = self.integers()
             w_hat = dequantize(weight.codes.to(weight.scale.dtype), weight.scale, None)
-            self._cache = (self.weight._version, w_hat.to(self.weight.dtype))
+            self._cache = (self._state, w_hat.to(self.weight.dtype))
         return self._cache[1]
 
     def integers(self) -> exact.Weight:
         """The weight's codes and scales, remembered until it changes."""
-        state = (self.weight._version, self.weight.device, self.weight.dtype)
-        if self._integers is None or self._integers[0] != state:
+        if self._integers is None or self._integers[0] != self._state:
             quantized = self.quantized()
-            self._integers = (state, exact.Weight.of(quantized.codes, quantized.scale))
+            self._integers = (self._state, exact.Weight.of(quantized.codes, quantized.scale))
         return self._integers[1]
 
     @property
     def fresh(self) -> bool:
         """Whether the quantized weight at hand still belongs to the weight."""
-        if self._cache is None:
-            return False
-        version, w_hat = self._cache
-        return version == self.weight._version and w_hat.device == self.weight.device
+        return self._cache is not None and self._cache[0] == self._state
+
+    @property
+    def _state(self) -> tuple[Any, ...]:
+        """What the quantized weight depends on; also changed by `model.bfloat16()`."""
+        return self.weight._version, self.weight.device, self.weight.dtype
 
 
 def _unknown() -> None:
