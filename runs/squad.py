@@ -136,6 +136,7 @@ def run(teacher: str, cells: list[Cell], options: argparse.Namespace) -> None:
         return Settings(
             seed=SEED,
             device="cpu",
+            bf16=options.bf16 and output.name != "teacher",
             accumulation=options.accumulate,
             evaluations=options.evaluations,
             max_steps=options.max_steps,
@@ -203,6 +204,7 @@ def main() -> None:
     parser.add_argument("--evaluations", type=int, default=3)
     parser.add_argument("--max-steps", type=int, default=-1, help="only so many, to see that everything works")
     parser.add_argument("--part", type=int, help="only so many questions to train and to test with, likewise")
+    parser.add_argument("--bf16", action="store_true", help="students multiply their gradients in bfloat16")
     parser.add_argument("--table", action="store_true", help="print the table of what is there and stop")
     options = parser.parse_args()
     if not options.table:

@@ -53,6 +53,10 @@ def test_a_teacher_is_made_and_ternarized(data, tmp_path):
     assert teacher.config.id2label == {0: "neg", 1: "pos"}
 
     metrics = ternarize(str(tmp_path / "teacher"), data, tmp_path / "out", RECIPE.override(settings), QUICK)
+    short = replace(QUICK, bf16=True)
+    other = ternarize(str(tmp_path / "teacher"), data, tmp_path / "short", RECIPE.override(settings), short)
+    assert other["student"]["best"]["scores"]["accuracy"] >= 90.0
+    assert 0 < abs(other["losses"][-1]["loss"] - metrics["losses"][-1]["loss"]) < 0.1 * metrics["losses"][-1]["loss"]
     assert metrics["teacher"]["dev"]["accuracy"] == 100.0
     assert metrics["student"]["best"]["scores"]["accuracy"] >= 90.0
     assert {"accuracy", "agreement"} <= set(metrics["student"]["final"]["scores"])

@@ -8,20 +8,22 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
+import torch
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from ternarybert.distill.features import LENGTH, Collator, Features, Logits, predict_logits
 from ternarybert.distill.head import AnyData, Head
 from ternarybert.distill.heads import head_of
 from ternarybert.distill.memory import ROW_NUMBER, TeacherMemory, fits, remember
-from ternarybert.distill.run import Evaluating, Settings, losses, make_collator, training_arguments, versions
+from ternarybert.distill.run import Evaluating, Settings, losses, make_collator, on_cpu, training_arguments, versions
 from ternarybert.distill.scores import main_metric
 from ternarybert.distill.trainer import DistillTrainer
 from ternarybert.recipe import Recipe
+from ternarybert.student import TernaryLinear
 
 
 class StudentTrainer(Evaluating, DistillTrainer):
@@ -29,6 +31,19 @@ class StudentTrainer(Evaluating, DistillTrainer):
 
 
 T = TypeVar("T", bound=StudentTrainer)
+
+
+def shorten(student: PreTrainedModel, settings: Settings) -> Settings:
+    """Let a student that learns on a CPU use bfloat16 for the products of its gradients alone; what is left to Trainer.
+
+    Its forward pass multiplies integers already, and autocast would round what they are made of.
+    """
+    layers = [module for module in student.modules() if isinstance(module, TernaryLinear)]
+    if not settings.bf16 or not on_cpu(settings) or not layers:
+        return settings
+    for layer in layers:
+        layer.gradients = torch.bfloat16
+    return replace(settings, bf16=False)
 
 
 @dataclass
@@ -61,11 +76,11 @@ class Classroom:
 
     def trainer(self, kind: type[T], student: PreTrainedModel, recipe: Recipe, settings: Settings, work: Path) -> T:
         """A trainer for one student, ready to run."""
-        rows = self.features.train
+        rows, how = self.features.train, shorten(student, settings)
         assert rows is not None  # check_data says so
         trainer = kind(
             student,
-            training_arguments(work, recipe, self.data.task, len(rows), settings),
+            training_arguments(work, recipe, self.data.task, len(rows), how),
             train_dataset=rows,
             eval_dataset=self.features.evals,
             data_collator=make_collator(self.features, recipe),

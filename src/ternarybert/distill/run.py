@@ -89,6 +89,11 @@ def plan(model: str, data: AnyData, recipe: Recipe, settings: Settings) -> dict[
     }
 
 
+def on_cpu(settings: Settings) -> bool:
+    """Whether a run takes place on the processor."""
+    return settings.device == "cpu" or not torch.accelerator.is_available()
+
+
 def training_arguments(work: Path, recipe: Recipe, task: AnyTask, rows: int, settings: Settings) -> TrainingArguments:
     """The recipe in Trainer's words."""
     schedule = recipe.schedule
@@ -118,7 +123,7 @@ def training_arguments(work: Path, recipe: Recipe, task: AnyTask, rows: int, set
         save_steps=every,
         save_total_limit=1,
         seed=settings.seed,
-        use_cpu=settings.device == "cpu" or not torch.accelerator.is_available(),
+        use_cpu=on_cpu(settings),
         bf16=settings.bf16,
         report_to=settings.report_to,
         disable_tqdm=True,

@@ -111,6 +111,7 @@ class TernaryLinear(QuantizedWeight, nn.Linear):
     """A linear layer with quantized weight and, where it has a quantizer for it, quantized input."""
 
     quantizer: ActivationQuantizer | None
+    gradients = torch.float32  # in which gradients are multiplied where the native kernels multiply codes
 
     @classmethod
     def from_linear(
@@ -135,7 +136,7 @@ class TernaryLinear(QuantizedWeight, nn.Linear):
             return nn.functional.linear(x, w, self.bias)
         if native.fits(x, w):
             codes, weight = self.quantizer.linear_input_codes(x), self.integers()
-            return native.linear(codes, w, weight.codes, weight.scale, self.bias)
+            return native.linear(codes, w, weight.codes, weight.scale, self.bias, self.gradients)
         return nn.functional.linear(self.quantizer.linear_input(x), w, self.bias)
 
 
