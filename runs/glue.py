@@ -14,7 +14,7 @@ import importlib.util
 import json
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -111,13 +111,13 @@ def mistakes() -> Iterator[None]:
         sys.exit(2)
 
 
-def table(out: Path) -> str:
+def table(out: Path, folders: Sequence[str] = TASKS) -> str:
     """All finished cells as Markdown."""
     lines = [
         "| task | student | teacher | best | final | agreement | seconds | rows/s |",
         "|---|---|---|---|---|---|---|---|",
     ]
-    for path in sorted(out.glob("*/*/metrics.json")):
+    for path in (path for folder in folders for path in sorted(out.glob(f"{folder}/*/metrics.json"))):
         lines.append(row(path.parent.name, json.loads(path.read_text(encoding="utf-8"))))
     return "\n".join(lines)
 

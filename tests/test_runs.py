@@ -9,7 +9,7 @@ import pytest
 RUNS = Path(__file__).parents[1] / "runs"
 
 
-@pytest.mark.parametrize("script", ["glue.py", "squad.py", "augment.py"])
+@pytest.mark.parametrize("script", ["glue.py", "squad.py", "augment.py", "tune.py"])
 def test_a_wrong_folder_is_one_line(tmp_path, script):
     command = [sys.executable, RUNS / script, tmp_path / "nowhere", "--out", tmp_path / "out"]
     process = subprocess.run(command, capture_output=True, text=True, check=False)
