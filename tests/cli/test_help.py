@@ -44,6 +44,14 @@ def test_every_option_says_what_it_does(name):
     assert click_command(name).help.strip().split("\n")[0].endswith((".", ":"))
 
 
+@pytest.mark.parametrize("name", COMMANDS)
+def test_brackets_are_shown(name):
+    """Rich takes [words] for markup unless they are escaped."""
+    said = re.sub(r"\\\[", "[", " ".join(click_command(name).help.split()))
+    _, out, _ = command(name, "--help")
+    assert all(extra in re.sub(r"[\s│]+", " ", out) for extra in re.findall(r"ternarybert\[[a-z,]+\]", said))
+
+
 def test_the_first_page_lists_all():
     code, out, _ = command("--help")
     assert code == 0

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ternarybert.cli.job import job, make_console
+from ternarybert.cli.job import job, make_console, quiet
 from ternarybert.cli.options import option, with_options
 from ternarybert.errors import OptionError
 
@@ -50,10 +50,10 @@ def bench(
     plot: Annotated[Path | None, option("--plot", help="Draw the table: PNG, SVG or PDF.", panel=_OUTPUT)] = None,
     as_json: Annotated[bool, option("--json", help="Print one JSON object, last.", panel=_OUTPUT)] = False,
 ) -> None:
-    """Time a packed model beside torch, ONNX Runtime, OpenVINO and CTranslate2 on this machine.
+    r"""Time a packed model beside torch, ONNX Runtime, OpenVINO and CTranslate2 on this machine.
 
     Every engine runs in its own process, they take turns, and medians are compared. Engines that are not installed are
-    named; all of them come with: pip install 'ternarybert[bench,train]'.
+    named; all of them come with: pip install 'ternarybert\[bench,train]'.
     """
     with job():
         if teacher is not None and folder is None:
@@ -71,7 +71,8 @@ def bench(
             work.mkdir()
             if folder is None:
                 folder, teacher = _random(Path(place), shape)
-            timings = run(folder, work, plan, plain=teacher, tell=status.update)
+            with quiet():
+                timings = run(folder, work, plan, plain=teacher, tell=status.update)
             report = make_report(timings, folder, plan)
         _show(report, make_console(errors=as_json))
         if plot is not None:
