@@ -55,6 +55,7 @@ def test_a_teacher_is_made_and_ternarized(data, tmp_path):
     metrics = ternarize(str(tmp_path / "teacher"), data, tmp_path / "out", RECIPE.override(settings), QUICK)
     short = replace(QUICK, bf16=True)
     other = ternarize(str(tmp_path / "teacher"), data, tmp_path / "short", RECIPE.override(settings), short)
+    assert (metrics["precision"], other["precision"]) == ("float32", "bf16")
     assert other["student"]["best"]["scores"]["accuracy"] >= 90.0
     assert 0 < abs(other["losses"][-1]["loss"] - metrics["losses"][-1]["loss"]) < 0.1 * metrics["losses"][-1]["loss"]
     assert metrics["teacher"]["dev"]["accuracy"] == 100.0

@@ -45,6 +45,11 @@ class Settings:
     callbacks: tuple[TrainerCallback, ...] = ()
     clock: Clock | None = None  # ends the run instead of a number of steps
 
+    @property
+    def precision(self) -> str:
+        """For the record."""
+        return "bf16" if self.bf16 else "float32"
+
 
 @dataclass
 class History:
@@ -85,7 +90,7 @@ def plan(model: str, data: AnyData, recipe: Recipe, settings: Settings) -> dict[
         "number of seconds": None if settings.clock is None else settings.clock.seconds,
         "number of evaluations": settings.evaluations,
         "batch split": [settings.accumulation, processes()],
-        "precision": "bf16" if settings.bf16 else "float32",
+        "precision": settings.precision,
     }
 
 

@@ -78,11 +78,12 @@ def ternarize(
     if augment is not None:  # takes long, so last of what comes before training
         data, note = augmented(data, augment, teacher, settings.seed, settings.device)
     room = Classroom.open(network, data, tokenizer)
-    more = {"student": student, "augmentation": note}
-    work = prepare_work(output, settings, plan(teacher, data, recipe, settings) | more)
+    asked = plan(teacher, data, recipe, settings) | {"student": student, "augmentation": note}
+    work = prepare_work(output, settings, asked)
     trainer = room.trainer(TernarizeTrainer, pupil, recipe, settings, work)
     measured = train(trainer, settings, work)
-    metrics = room.report(trainer, measured, recipe, settings.seed) | {"augmentation": note}
+    more = {"augmentation": note, "precision": settings.precision}
+    metrics = room.report(trainer, measured, recipe, settings.seed) | more
     if trainer.is_world_process_zero():
         _write(output, work, tokenizer, room.features.max_length, recipe, metrics, settings)
     return metrics
