@@ -1,18 +1,26 @@
 """Engines side by side, on a small model."""
 
 import json
+from importlib.util import find_spec
 
+import numpy as np
 import pytest
+import torch
 from typer.testing import CliRunner
 
 from ternarybert import packed
 from ternarybert.bench import peers, run, shape
+from ternarybert.bench.inputs import make_tokens
 from ternarybert.bench.peers import OURS, Peer
 from ternarybert.bench.run import Plan, Timing, bench, ratios
-from ternarybert.bench.shape import Shape, write_random
+from ternarybert.bench.shape import VOCABULARY, Shape, write_random
 from ternarybert.cli import make_app
 from ternarybert.errors import KernelError, OptionError
-from ternarybert.runtime.engine import kernels, peak_gmacs
+from ternarybert.packed.plain import write_plain
+from ternarybert.runtime.build import network_of
+from ternarybert.runtime.engine import Engine, kernels, peak_gmacs
+from ternarybert.runtime.families import Kind
+from ternarybert.runtime.network import Batch, Output
 
 SMALL = Shape(layers=2, hidden=32, heads=4, intermediate=64)
 
@@ -28,6 +36,28 @@ def test_random_models_are_what_their_shape_says(folders):
     model = packed.read(folders[0])
     assert model.bits == "2-2-8"
     assert model.tensors["bert.encoder.layer.1.intermediate.dense.weight"].shape == (64, 32)
+
+
+@pytest.mark.filterwarnings("ignore")  # of the exporter, about itself
+def test_a_random_model_answers_questions_in_every_engine(tmp_path):
+    """The packed model unpacked is the same model: torch and ONNX Runtime come close to our logits."""
+    write_random(tmp_path / "packed", tmp_path / "float", SMALL, Kind.QUESTIONS)
+    content = packed.read(tmp_path / "packed")
+    assert "qa_outputs.weight" in content.tensors
+    assert not any("pooler" in name for name in content.tensors)
+    write_plain(tmp_path / peers.PLAIN, content, tokenizer=tmp_path / "float")
+    tokens = make_tokens([9, 5, 12], VOCABULARY)
+    with torch.no_grad():
+        model = peers._torch_model(tmp_path, 1)
+        made = model(**{name: torch.from_numpy(array) for name, array in tokens.feed().items()})
+    engine = Engine(network_of(content), num_threads=1)
+    rows = engine.run(Batch.of(tokens.sequences()), Output.TOKEN_LOGITS)
+    real = tokens.mask.astype(bool)
+    wanted = [made.start_logits.numpy()[real], made.end_logits.numpy()[real]]
+    np.testing.assert_allclose(rows.T, wanted, rtol=0, atol=0.1 * np.std(wanted))
+    if all(map(find_spec, peers.PEERS["onnxruntime-int8"].modules)):
+        theirs = peers.onnxruntime_int8(tmp_path, 1)(tokens.feed())
+        np.testing.assert_allclose([part[real] for part in theirs], wanted, rtol=0, atol=0.1 * np.std(wanted))
 
 
 def test_ours_beside_torch(folders, tmp_path):

@@ -176,6 +176,22 @@ def test_questions(made, monkeypatch):
     assert out.startswith("(no answer)")
 
 
+def test_questions_of_all_kinds(made, tmp_path, monkeypatch):
+    """Empty, in another script, and about 10,000 words: all of it is read, so nothing is noted."""
+    folder, word = made("ForQuestionAnswering"), "превосходно"
+    rows = [("", f"the film was {word}"), ("хорош ли фильм?", f"{word} 好 " * 50), ("was it", f"{word} fun " * 5000)]
+    source = write_csv(tmp_path / "x.csv", ["question", "context"], rows)
+    code, out, err = command("predict", folder, "--input", source, "--json")
+    assert (code, err) == (0, "")
+    for (question, context), line in zip(rows, out.splitlines(), strict=True):
+        expected = answers(folder, (question, context))
+        assert expected.text == context[expected.start : expected.end] != ""
+        piped(monkeypatch, context)
+        _, alone, err = command("predict", folder, "--question", question, "--json")
+        assert json.loads(line) == json.loads(alone) == {"question": question, **expected.as_dict()}
+        assert err == ""
+
+
 def test_long_texts_are_noted(moods):
     code, out, err = command("predict", moods, "good " * 100)
     assert code == 0

@@ -85,6 +85,22 @@ def test_a_teacher_its_student_and_their_scores(teachers, tmp_path, silent):
     assert itself["scores"]["f1"] == pytest.approx(report["best"]["scores"][metric])
 
 
+def test_the_packed_student_says_without_torch_that_there_is_no_answer(teachers, tmp_path):
+    """As often as the evaluation in torch found, question by question."""
+    teacher, _ = teachers[True]
+    ternarybert.ternarize(teacher, squad(True), tmp_path / "out", STUDENT, QUICK)
+    scores = ternarybert.evaluate(tmp_path / "out", squad(True))["sets"]["dev"]
+    asked = squad(True).evals["dev"]
+    with ternarybert.load(tmp_path / "out") as model:
+        answers = model.predict([(question.question, question.context) for question in asked])
+    right = {True: [], False: []}  # by whether there is an answer
+    for question, answer in zip(asked, answers, strict=True):
+        right[bool(question.answers)].append(answer.text == (question.answers[0].text if question.answers else None))
+    assert 100 * np.mean(right[False]) == pytest.approx(scores["NoAns_exact"])
+    assert 100 * np.mean(right[True]) == pytest.approx(scores["HasAns_exact"])
+    assert min(map(np.mean, right.values())) >= 0.75
+
+
 def test_the_threshold_that_was_found_goes_with_the_model(teachers, tmp_path):
     teacher, report = teachers[True]
     found = report["best"]["sets"]["dev"]["best_f1_thresh"]

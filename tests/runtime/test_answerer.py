@@ -6,16 +6,37 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from transformers import AutoTokenizer
+from transformers import AutoTokenizer, BertForQuestionAnswering
 
 import ternarybert
+from ternarybert import packed
+from ternarybert.distill.export import packed_model
 from ternarybert.errors import InputError
+from ternarybert.recipe import PRESETS
 from ternarybert.runtime import Answer
 from ternarybert.runtime.answerer import Answerer
+from ternarybert.student import make_student
 from ternarybert.tasks.squad import SQUAD
+from ternarybert.tasks.squad_questions import Question
+from tests import tiny
+from tests.runtime.folders import save_tokenizer
 
 QUESTION = "was the film good"
 CONTEXT = "The movie was great, and the plot: very fun! We hated it not."
+NAMES = ("input_ids", "token_type_ids", "attention_mask")
+UNKNOWN = "забавно"  # a word that the tokenizer does not know
+# Some end with a mark on their last letter, which the tokenizer drops.
+SCRIPTS = {
+    "arabic": "جَيّدٌ",
+    "chinese": "好",
+    "cyrillic": UNKNOWN,
+    "emoji": "👍🏽",
+    "greek": "καλή",
+    "hebrew": "טוֹב",
+    "hindi": "बहु",
+    "korean": "좋다",
+    "thai": "ดี",
+}
 
 
 @pytest.fixture(params=["native", "oracle"])
@@ -94,3 +115,89 @@ def test_what_it_was_trained_on_decides_whether_there_may_be_none(folders):
         assert model.task == replace(SQUAD["squad_v2"], **said)
     with ternarybert.load(folders("ForQuestionAnswering")) as model:
         assert model.task == SQUAD["squad"]
+
+
+@pytest.fixture(scope="module")
+def finder_folder(tmp_path_factory):
+    """A packed model that finds the one word which its tokenizer does not know: its head looks for that embedding."""
+    known, folder = tiny.tokenizer(), tmp_path_factory.mktemp("finder") / "model"
+    torch.manual_seed(0)
+    made = BertForQuestionAnswering(tiny.config(vocab_size=len(known), question_answering={"stride": 16}))
+    words = made.bert.embeddings.word_embeddings.weight
+    with torch.no_grad():
+        words.normal_()
+        made.qa_outputs.weight[:] = words[known.unk_token_id]
+    packed.write(folder, packed_model(make_student(made, PRESETS["default"]).eval(), PRESETS["default"]))
+    save_tokenizer(folder, types=True)
+    return folder
+
+
+@pytest.fixture(scope="module", params=["native", "oracle"])
+def finder(finder_folder, request):
+    with ternarybert.load(finder_folder, engine=request.param) as loaded:
+        yield loaded
+
+
+def text_of(count, place, word=UNKNOWN):
+    """Words at random, with one that is not known at a place; where it begins."""
+    words = np.random.default_rng(0).choice(tiny.WORDS, count).tolist()
+    words[place] = word
+    return " ".join(words), sum(len(word) + 1 for word in words[:place])
+
+
+def test_an_answer_in_any_window(finder_folder):
+    """At every place of a context of many windows: at their edges, and where they overlap."""
+    texts = [text_of(150, place) for place in range(150)]
+    with ternarybert.load(finder_folder) as finder:
+        assert len(finder._windows().windows([Question(QUESTION, texts[0][0])])) == 7
+        answers = finder.predict([(QUESTION, context) for context, _ in texts])
+    assert [(answer.text, answer.start) for answer in answers] == [(UNKNOWN, start) for _, start in texts]
+
+
+@pytest.mark.parametrize("place", [0, 4_321, 9_999])
+def test_ten_thousand_words(finder_folder, place):
+    context, start = text_of(10_000, place)
+    with ternarybert.load(finder_folder) as finder:
+        answer = finder.predict((QUESTION, context))
+    assert (answer.text, answer.start, answer.end) == (UNKNOWN, start, start + len(UNKNOWN))
+
+
+def test_ten_thousand_words_as_torch_reads_them(folders):
+    """All windows at once in torch, and the best span of their logits."""
+    folder, (context, _) = folders("ForQuestionAnswering"), text_of(10_000, 5_000)
+    with ternarybert.load(folder) as model:
+        answer, windows = model.predict((QUESTION, context)), model._windows().windows([Question(QUESTION, context)])
+        task = model.task
+    rows = [{name: window.example()[name].tolist() for name in NAMES} for window in windows]
+    with torch.no_grad():
+        made = ternarybert.load_torch(folder).eval()(**tiny.tokenizer().pad(rows, return_tensors="pt"))
+    (wanted,) = task.predict(windows, made.start_logits.numpy(), made.end_logits.numpy())
+    assert len(windows) > 170
+    assert (answer.text, answer.start, answer.end) == wanted.answer[:3]
+    assert answer.score == pytest.approx(wanted.score, rel=1e-4)
+
+
+@pytest.mark.parametrize("question", ["", " \n", "\u200b", "было ли?"])
+def test_an_empty_question_and_one_in_another_script(finder, question):
+    context, start = text_of(100, 70)
+    answer = finder.predict((question, context))
+    assert (answer.text, answer.start) == (UNKNOWN, start)
+
+
+@pytest.mark.parametrize("script", SCRIPTS)
+def test_answers_in_any_script(finder, script):
+    word = SCRIPTS[script]
+    for context, start in (text_of(100, 70, word), (f"the film: {word}", 10), (f"{word}!", 0)):
+        answer = finder.predict((QUESTION, context))
+        assert (answer.text, answer.start, answer.end) == (word, start, start + len(word))
+
+
+@pytest.mark.parametrize("script", SCRIPTS)
+def test_texts_in_any_script(folders, script):
+    """Not one word is known; the answer is still a piece of the text, the same in either engine."""
+    question, context = f"{SCRIPTS[script]}?", f"{SCRIPTS[script]}。 " * 80
+    models = [ternarybert.load(folders("ForQuestionAnswering"), engine=engine) for engine in ("native", "oracle")]
+    answer, expected = (model.predict((question, context)) for model in models)
+    assert answer.text
+    assert (answer.text, answer.start, answer.end) == (expected.text, expected.start, expected.end)
+    assert context[answer.start : answer.end] == answer.text

@@ -22,6 +22,10 @@ EXOTIC = {
     "german": ("Wo?", "Die Straße heißt Königsallee.", "Königsallee"),
     "hindi": ("कहाँ?", "दिल्ली भारत की राजधानी है।", "भारत की"),
     "combining": ("?", "Cafe\u0301 no\u0308el is he\u0301re", "no\u0308el"),
+    # Marks at the end, which a tokenizer that strips accents drops.
+    "mark at the end": ("?", "Le cafe\u0301 est bon", "cafe\u0301"),
+    "thai": ("อะไร", "หนัง ดี มาก", "ดี"),
+    "arabic vowels": ("كيف؟", "الفيلم جَيّدٌ جدا", "جَيّدٌ"),
 }
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,6 +17,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ternarybert.bench.inputs import Tokens, make_tokens
+from ternarybert.packed.plain import read_config
+from ternarybert.runtime.families import Kind
 
 Result = NDArray[np.float32]
 Run = Callable[[Tokens], Result]
@@ -50,10 +52,13 @@ def _ours(run: Path, threads: int) -> Run:
 
 def _torch_model(run: Path, threads: int) -> Any:
     import torch
-    from transformers import AutoModelForSequenceClassification
+    import transformers
 
     torch.set_num_threads(threads)
-    return AutoModelForSequenceClassification.from_pretrained(run / PLAIN).eval()
+    names = read_config(run / PLAIN).get("architectures") or [""]
+    asked = names[0].endswith(Kind.QUESTIONS.value)
+    auto = transformers.AutoModelForQuestionAnswering if asked else transformers.AutoModelForSequenceClassification
+    return auto.from_pretrained(run / PLAIN).eval()
 
 
 def _torch_run(model: Any) -> Run:
@@ -108,7 +113,8 @@ def _onnx(run: Path) -> Path:
     return path
 
 
-def _onnxruntime(run: Path, threads: int) -> Run:
+def onnxruntime_int8(run: Path, threads: int) -> Callable[[Mapping[str, NDArray[np.int64]]], list[Result]]:
+    """ONNX Runtime on the plain model of a run, quantized dynamically: all outputs for inputs by name."""
     import onnxruntime
     from onnxruntime.quantization import QuantType, quantize_dynamic
 
@@ -120,11 +126,15 @@ def _onnxruntime(run: Path, threads: int) -> Run:
     session = onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
     names = {one.name for one in session.get_inputs()}
 
-    def call(tokens: Tokens) -> Result:
-        feed = {name: array for name, array in tokens.feed().items() if name in names}
-        return np.asarray(session.run(None, feed)[0], np.float32)
+    def call(feed: Mapping[str, NDArray[np.int64]]) -> list[Result]:
+        return list(session.run(None, {name: array for name, array in feed.items() if name in names}))
 
     return call
+
+
+def _onnxruntime(run: Path, threads: int) -> Run:
+    call = onnxruntime_int8(run, threads)
+    return lambda tokens: call(tokens.feed())[0]
 
 
 def _openvino(run: Path, threads: int) -> Run:
@@ -182,8 +192,6 @@ def _saturates() -> bool:
 
 
 def _vocabulary(run: Path) -> int:
-    from ternarybert.packed.plain import read_config
-
     return int(read_config(run / PLAIN)["vocab_size"])
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from ternarybert.errors import OptionError, suggest
 from ternarybert.packed import PackedModel, PackedTensor
 from ternarybert.packed.container import write_container
 from ternarybert.recipe import PRESETS
+from ternarybert.runtime.families import Kind
 
 VOCABULARY, POSITIONS, LABELS = 30522, 512, 2
 _SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
@@ -43,16 +45,17 @@ def shape_named(name: str) -> Shape:
     return SHAPES[name]
 
 
-def write_random(folder: Path, plain: Path, shape: Shape, seed: int = 0) -> None:
-    """A BERT classifier with random weights, plain in float32 and packed at 2-2-8."""
-    floats = _tensors(shape, np.random.default_rng(seed))
+def write_random(folder: Path, plain: Path, shape: Shape, kind: Kind = Kind.SEQUENCES, seed: int = 0) -> None:
+    """A BERT classifier, or one that answers questions, with random weights: plain in float32 and packed at 2-2-8."""
+    config, matrices = _config(shape, kind), _matrices(shape, kind)
+    floats = _tensors(shape, matrices, np.random.default_rng(seed))
     recipe = PRESETS["default"]
-    tensors: dict[str, Any] = {name: _ternary(w) if name in _packed(shape) else w for name, w in floats.items()}
-    packed.write(folder, PackedModel(_config(shape), tensors, str(recipe.bits), recipe.to_dict()))
+    tensors: dict[str, Any] = {name: _ternary(w) if name in _packed(matrices) else w for name, w in floats.items()}
+    packed.write(folder, PackedModel(config, tensors, str(recipe.bits), recipe.to_dict()))
     plain.mkdir()
     words = [*_SPECIAL, *(f"w{i}" for i in range(len(_SPECIAL), VOCABULARY))]
     (plain / "vocab.txt").write_text("\n".join(words))
-    (plain / "config.json").write_text(json.dumps(_config(shape)))
+    (plain / "config.json").write_text(json.dumps(config))
     write_container(plain / "model.safetensors", floats)
 
 
@@ -65,10 +68,10 @@ def _ternary(w: NDArray[np.float32]) -> PackedTensor:
     return PackedTensor.pack((np.sign(w) * kept).astype(np.int8), np.atleast_1d(scale).astype(np.float32), bits=2)
 
 
-def _config(shape: Shape) -> dict[str, Any]:
+def _config(shape: Shape, kind: Kind) -> dict[str, Any]:
     return {
         "model_type": "bert",
-        "architectures": ["BertForSequenceClassification"],
+        "architectures": [f"Bert{kind.value}"],
         "vocab_size": VOCABULARY,
         "max_position_embeddings": POSITIONS,
         "type_vocab_size": 2,
@@ -82,13 +85,14 @@ def _config(shape: Shape) -> dict[str, Any]:
     }
 
 
-def _tensors(shape: Shape, rng: np.random.Generator) -> dict[str, NDArray[np.float32]]:
+def _tensors(
+    shape: Shape, matrices: dict[str, tuple[int, int]], rng: np.random.Generator
+) -> dict[str, NDArray[np.float32]]:
     d = shape.hidden
     tensors = {
-        f"{name}.weight": rng.normal(0, 1 / np.sqrt(d), size).astype(np.float32)
-        for name, size in _matrices(shape).items()
+        f"{name}.weight": rng.normal(0, 1 / np.sqrt(d), size).astype(np.float32) for name, size in matrices.items()
     }
-    for name, (rows, _) in _matrices(shape).items():
+    for name, (rows, _) in matrices.items():
         if "embeddings" not in name:
             tensors[f"{name}.bias"] = rng.normal(0, 0.02, rows).astype(np.float32)
     for name in ("embeddings", *(f"encoder.layer.{i}.{part}" for i in range(shape.layers) for part in _WITH_NORM)):
@@ -100,22 +104,24 @@ def _tensors(shape: Shape, rng: np.random.Generator) -> dict[str, NDArray[np.flo
 _WITH_NORM = ("attention.output", "output")
 
 
-def _matrices(shape: Shape) -> dict[str, tuple[int, int]]:
+def _matrices(shape: Shape, kind: Kind) -> dict[str, tuple[int, int]]:
     d, wide = shape.hidden, shape.intermediate
     parts = {f"attention.{name}": (d, d) for name in ("self.query", "self.key", "self.value", "output.dense")}
     parts |= {"intermediate.dense": (wide, d), "output.dense": (d, wide)}
     rows = {"word": VOCABULARY, "position": POSITIONS, "token_type": 2}
+    # Whoever answers questions reads every token, and has no pooler.
+    asked = kind == Kind.QUESTIONS
+    head = {"qa_outputs": (2, d)} if asked else {"bert.pooler.dense": (d, d), "classifier": (LABELS, d)}
     return {
         **{f"bert.embeddings.{name}_embeddings": (n, d) for name, n in rows.items()},
         **{f"bert.encoder.layer.{i}.{name}": size for i in range(shape.layers) for name, size in parts.items()},
-        "bert.pooler.dense": (d, d),
-        "classifier": (LABELS, d),
+        **head,
     }
 
 
-def _packed(shape: Shape) -> set[str]:
-    plain = ("position_embeddings", "token_type_embeddings", "classifier")
-    return {f"{name}.weight" for name in _matrices(shape) if not name.endswith(plain)}
+def _packed(matrices: Iterable[str]) -> set[str]:
+    plain = ("position_embeddings", "token_type_embeddings", "classifier", "qa_outputs")
+    return {f"{name}.weight" for name in matrices if not name.endswith(plain)}
 
 
 def products(shape: Shape, lengths: list[int]) -> int:

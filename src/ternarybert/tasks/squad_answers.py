@@ -13,6 +13,7 @@ threshold.
 
 from __future__ import annotations
 
+import unicodedata
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -185,9 +186,14 @@ def _leading(group: Ids, logit: Floats, place: Ids, n: int) -> Ids:
 
 
 def _cut(context: str, starts: list[int], ends: list[int], logits: list[float]) -> list[tuple[str, int, int, float]]:
-    """Cut each text out of the context, without blanks around it: some tokenizers count the blank before a word."""
+    """Cut each text out of the context, without blanks around it: some tokenizers count the blank before a word.
+
+    Others drop marks that stand on a letter, such as vowels of Thai and Arabic: an answer keeps those of its last one.
+    """
     cut: dict[str, tuple[str, int, int, float]] = {}
     for start, end, logit in zip(starts, ends, logits, strict=True):
+        while end < len(context) and unicodedata.category(context[end]) == "Mn":
+            end += 1
         piece = context[start:end]
         text = piece.strip()
         if text and text not in cut:
