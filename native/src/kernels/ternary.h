@@ -18,6 +18,7 @@
 #include "kernel.h"
 
 #include <atomic>
+#include <cstring>
 
 namespace {
 
@@ -34,11 +35,18 @@ constexpr size_t padded(int n) { return (static_cast<size_t>(n) + tb::kPad - 1) 
 void pack_ternary(const int8_t *codes, size_t stride, int rows, int inputs, uint8_t *panel) {
   for (int n = 0; n < rows; n++) {
     const int nest = n / kLanes / kNested, place = n / kLanes % kNested;
+    uint8_t *const lanes = panel + nest * kVectorBytes + n % kLanes * 4;
     for (int k = 0; k < inputs; k += 4) {
-      const int shift = 2 * (k % kGroup / 4 * kNested + place);
-      uint8_t *const lane = panel + (static_cast<size_t>(k) / kGroup * kNests + nest) * kVectorBytes + n % kLanes * 4;
-      for (int b = 0; b < 4 && k + b < inputs; b++)
-        lane[b] = static_cast<uint8_t>(lane[b] | (codes[n * stride + k + b] + 1) << shift);
+      uint32_t four = 0xffffffff, lane; // four weights; -1, which becomes 0, beyond the end
+      if (k + 4 <= inputs)
+        std::memcpy(&four, codes + n * stride + k, 4);
+      else
+        std::memcpy(&four, codes + n * stride + k, static_cast<size_t>(inputs - k));
+      four = ((four & 0x03030303) + 0x01010101) & 0x03030303; // w + 1
+      uint8_t *const to = lanes + static_cast<size_t>(k / kGroup) * kNests * kVectorBytes;
+      std::memcpy(&lane, to, 4);
+      lane |= four << 2 * (k % kGroup / 4 * kNested + place);
+      std::memcpy(to, &lane, 4);
     }
   }
 }
