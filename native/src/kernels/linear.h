@@ -19,21 +19,25 @@ template <class Function> TB_INLINE void for_tiles(int begin, int end, Function 
   }
 }
 
+// Everything that the loop reads is in a local: a compiler must think that storing y changes what lies in memory.
 template <int rows>
 TB_INLINE void finish(const PanelWeight &w, const CodeRows &x, const LinearTask &task, int row, int column,
                       const I (&total)[rows][kVectors]) {
-  const float *const residual = task.residual;
+  const int32_t zeros[rows] = {}, *const x_sum = w.ternary ? x.sum + row : zeros;
+  const float *const x_scale = x.scale + row, *const x_offset = x.offset + row;
+  const size_t stride = task.stride, place = row * stride + column;
+  const float *const residual = task.residual ? task.residual + place : nullptr;
+  float *const y = task.y + place;
   TB_UNROLL for (int j = 0; j < kVectors; j++) {
     const int n = column + j * kLanes;
     const I correction = load(w.correction + n);
     const F w_sum = load(w.sum + n), w_scale = load(w.scale + n), bias = load(w.bias + n);
     TB_UNROLL for (int r = 0; r < rows; r++) {
-      const size_t place = (row + r) * task.stride + n;
-      const I products = (total[r][j] - set(w.ternary ? x.sum[row + r] : 0)) + correction;
-      const F sum = set(x.scale[row + r]) * to_float(products) + set(x.offset[row + r]) * w_sum;
+      const I products = (total[r][j] - set(x_sum[r])) + correction;
+      const F sum = set(x_scale[r]) * to_float(products) + set(x_offset[r]) * w_sum;
       F v = w_scale * sum + bias;
-      if (residual) v = v + load(residual + place);
-      store(task.y + place, v);
+      if (residual) v = v + load(residual + r * stride + j * kLanes);
+      store(y + r * stride + j * kLanes, v);
     }
   }
 }
