@@ -27,6 +27,8 @@ constexpr int kVectorBytes = 4 * kLanes;
 constexpr int kNests = kVectors / kNested; // vectors of bytes in a group
 constexpr int kSteps = 4 / kNested;        // of a group
 constexpr int kGroup = 4 * kSteps;         // inputs of a group
+constexpr int kGroupBytes = kNests * kVectorBytes;
+constexpr int kLine = 64; // bytes that a cache fetches at once
 static_assert(kNests * kNested == kVectors && kSteps * kNested == 4, "whole vectors, whole bytes");
 
 constexpr size_t padded(int n) { return (static_cast<size_t>(n) + tb::kPad - 1) / tb::kPad * tb::kPad; }
@@ -43,7 +45,7 @@ void pack_ternary(const int8_t *codes, size_t stride, int rows, int inputs, uint
       else
         std::memcpy(&four, codes + n * stride + k, static_cast<size_t>(inputs - k));
       four = ((four & 0x03030303) + 0x01010101) & 0x03030303; // w + 1
-      uint8_t *const to = lanes + static_cast<size_t>(k / kGroup) * kNests * kVectorBytes;
+      uint8_t *const to = lanes + static_cast<size_t>(k / kGroup) * kGroupBytes;
       std::memcpy(&lane, to, 4);
       lane |= four << 2 * (k % kGroup / 4 * kNested + place);
       std::memcpy(to, &lane, 4);
@@ -51,13 +53,15 @@ void pack_ternary(const int8_t *codes, size_t stride, int rows, int inputs, uint
   }
 }
 
-// acc[r][j] = products of row r with the outputs of vector j, nested; a and b move on.
+// acc[r][j] = products of row r with the outputs of vector j, nested; a and b move on. What lies `ahead` bytes behind
+// b, in the panel that comes next, is fetched meanwhile: a weight is too large for the nearer caches.
 template <int rows>
-TB_INLINE void accumulate(const int8_t *&a, size_t stride, const uint8_t *&b, int groups,
+TB_INLINE void accumulate(const int8_t *&a, size_t stride, const uint8_t *&b, size_t ahead, int groups,
                           Accumulator (&acc)[rows][kVectors]) {
   TB_UNROLL for (int r = 0; r < rows; r++) TB_UNROLL for (int j = 0; j < kVectors; j++) acc[r][j] = zero_accumulator();
   for (int g = 0; g < groups; g++) {
     Bytes codes[kNests], w[kVectors];
+    TB_UNROLL for (int line = 0; line < kGroupBytes; line += kLine) TB_PREFETCH(b + ahead + line);
     TB_UNROLL for (int step = 0; step < kSteps; step++) {
       TB_UNROLL for (int i = 0; i < kNests; i++) codes[i] =
           step == 0 ? load_bytes(b + i * kVectorBytes) : without_low_bits<2 * kNested>(codes[i]);
@@ -68,22 +72,23 @@ TB_INLINE void accumulate(const int8_t *&a, size_t stride, const uint8_t *&b, in
       }
     }
     a += kGroup;
-    b += kNests * kVectorBytes;
+    b += kGroupBytes;
   }
 }
 
 // total[r][j] = products of row r with the panel's outputs j * kLanes ..
 template <int rows>
 TB_INLINE void tile(const int8_t *a, size_t stride, const uint8_t *b, int groups, I (&total)[rows][kVectors]) {
+  const size_t panel = static_cast<size_t>(groups) * kGroupBytes;
   Accumulator acc[rows][kVectors];
   if constexpr (kAccumulatedGroups == 0) {
-    accumulate<rows>(a, stride, b, groups, acc);
+    accumulate<rows>(a, stride, b, panel, groups, acc);
     TB_UNROLL for (int r = 0; r < rows; r++) TB_UNROLL for (int j = 0; j < kVectors; j++) total[r][j] =
         widen(acc[r][j]);
   } else {
     TB_UNROLL for (int r = 0; r < rows; r++) TB_UNROLL for (int j = 0; j < kVectors; j++) total[r][j] = set(0);
     for (; groups > 0; groups -= kAccumulatedGroups) {
-      accumulate<rows>(a, stride, b, groups < kAccumulatedGroups ? groups : kAccumulatedGroups, acc);
+      accumulate<rows>(a, stride, b, panel, groups < kAccumulatedGroups ? groups : kAccumulatedGroups, acc);
       TB_UNROLL for (int r = 0; r < rows; r++) TB_UNROLL for (int j = 0; j < kVectors; j++) total[r][j] =
           total[r][j] + widen(acc[r][j]);
     }
