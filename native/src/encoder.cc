@@ -66,8 +66,7 @@ void Encoder::carve(Carver carver, size_t *bytes) {
   const int most_inputs = std::max({model_.hidden, model_.intermediate, model_.dense.outputs()});
   scratch_ = carver.take<Scratch>(workers);
   for (size_t i = 0; i < workers; i++) {
-    const Scratch scratch{carver.take<uint8_t>(kernel_.panel_scratch(most_inputs)),
-                          carver.take<uint8_t>(kernel_.head_scratch(longest, model_.hidden / model_.heads)),
+    const Scratch scratch{carver.take<uint8_t>(kernel_.head_scratch(longest, model_.hidden / model_.heads)),
                           carver.take<int8_t>(static_cast<size_t>(most_inputs)),
                           carver.take<float>(static_cast<size_t>(most_inputs) + kPad)};
     if (scratch_) scratch_[i] = scratch;

@@ -52,7 +52,7 @@ private:
     int worker; // if the team is alone
   };
   struct Scratch {
-    uint8_t *panel, *head;
+    uint8_t *head;
     int8_t *codes;
     float *row;
   };

@@ -71,13 +71,12 @@ void Encoder::multiply(const Part &part, const Linear &linear, const Input &inpu
   if (!linear.in_panels()) return multiply_plain(part, linear, input, product);
   const int panels = product.panel_end - product.panel_begin;
   const int tasks = part.team.size() == 1 ? 1 : std::min(panels, part.team.size() * 4);
-  part.team.run(tasks, [&](int task, int worker) {
+  part.team.run(tasks, [&](int task, int) {
     const int begin = product.panel_begin + static_cast<int>(static_cast<int64_t>(panels) * task / tasks);
     const int end = product.panel_begin + static_cast<int>(static_cast<int64_t>(panels) * (task + 1) / tasks);
-    const Scratch &scratch = scratch_[part.team.size() == 1 ? part.worker : worker];
     kernel_.linear(linear.weight(), code_rows(part.local, linear),
                    {product.row_begin, product.row_end, begin, end, product.y, product.stride,
-                    product.residual ? product.y : nullptr, scratch.panel});
+                    product.residual ? product.y : nullptr});
   });
 }
 

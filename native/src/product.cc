@@ -74,12 +74,12 @@ private:
 struct Block {
   Block(const tb_product &p, const Kernel &kernel, bool ternary, int rows)
       : stride(kernel.row_bytes(p.inputs, ternary)), codes(checked(static_cast<size_t>(rows), stride)),
-        scratch(kernel.panel_scratch(p.inputs)), row(round_up(static_cast<size_t>(p.inputs), kPad)),
+        row(round_up(static_cast<size_t>(p.inputs), kPad)),
         y(p.outputs % kernel.columns == 0 ? 0 : checked(static_cast<size_t>(rows), padded_outputs(p))),
         sum(static_cast<size_t>(rows)) {}
 
   size_t stride;
-  Buffer<uint8_t> codes, scratch;
+  Buffer<uint8_t> codes;
   Buffer<float> row, y; // y: where the last panel would write beyond the caller's row
   Buffer<int32_t> sum;
 };
@@ -101,7 +101,7 @@ void multiply_rows(const tb_product &p, const Kernel &kernel, const PanelWeight 
   const bool direct = !block.y.data();
   float *const y = direct ? p.y + first * n : block.y.data();
   const size_t stride = direct ? n : padded_outputs(p);
-  kernel.linear(weight, x, {0, end - begin, 0, panel_count(p, kernel), y, stride, nullptr, block.scratch.data()});
+  kernel.linear(weight, x, {0, end - begin, 0, panel_count(p, kernel), y, stride, nullptr});
   for (size_t r = 0; r < rows && !direct; r++)
     std::memcpy(p.y + (first + r) * n, y + r * stride, n * sizeof(float));
 }

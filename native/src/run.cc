@@ -10,8 +10,8 @@
 namespace tb {
 namespace {
 
-// Sequences are computed together up to so many tokens: enough that taking the weights apart is paid for many times,
-// few enough that the activations stay in the cache.
+// Sequences are computed together up to so many tokens: enough that reading the weights is paid for many times, few
+// enough that the activations stay in the cache.
 constexpr int kGroupTokens = 128;
 
 std::vector<Group> groups_of(const tb_batch &batch, int most_tokens) {

@@ -47,7 +47,7 @@ std::vector<float> multiply(const Kernel &kernel, const Problem &p) {
     correction[i] = s * (p.ternary ? 128 : kernel.wide_zero);
   }
   const size_t stride = kernel.row_bytes(p.inputs, p.ternary);
-  Buffer<uint8_t> codes(m * stride), scratch(kernel.panel_scratch(p.inputs));
+  Buffer<uint8_t> codes(m * stride);
   Buffer<float> x_scale(m), x_offset(m), row(round_up(k, kPad)), y(m * room);
   Buffer<int32_t> x_sum(m);
   const Quantizer quantizer{8, false, 0.0f};
@@ -61,7 +61,7 @@ std::vector<float> multiply(const Kernel &kernel, const Problem &p) {
   const PanelWeight weight{p.outputs,    p.inputs,    p.ternary,  packed.data(),    panel_bytes,
                            scale.data(), bias.data(), sum.data(), correction.data()};
   const CodeRows rows{codes.data(), stride, x_scale.data(), x_offset.data(), x_sum.data()};
-  kernel.linear(weight, rows, {0, p.rows, 0, static_cast<int>(panels), y.data(), room, nullptr, scratch.data()});
+  kernel.linear(weight, rows, {0, p.rows, 0, static_cast<int>(panels), y.data(), room, nullptr});
   std::vector<float> result;
   for (size_t i = 0; i < m; i++)
     result.insert(result.end(), &y[i * room], &y[i * room] + n);

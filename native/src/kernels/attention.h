@@ -83,16 +83,23 @@ bool read_keys(Head &h) {
   return finite;
 }
 
+Range range_of_values(const HeadTask &t) {
+  RangeOf range;
+  for (int i = 0; i < t.tokens; i++)
+    for (int d = 0; d < t.width; d += kLanes)
+      range.add(load(t.v + i * t.stride + d), t.width - d);
+  return range.get();
+}
+
+// The bytes of kWideGroup rows, a column's side by side.
+TB_INLINE void interleave(const int8_t *__restrict rows, size_t stride, int8_t *__restrict out) {
+  for (int c = 0; c < kColumns; c++)
+    TB_UNROLL for (int g = 0; g < kWideGroup; g++) out[c * kWideGroup + g] = rows[g * stride + c];
+}
+
 bool read_values(Head &h) {
   const HeadTask &t = h.task;
-  if (t.v_grid) {
-    h.v_grid = *t.v_grid;
-  } else {
-    Range all = range(t.v, t.width);
-    for (int i = 1; i < t.tokens; i++)
-      all = tb::join(all, range(t.v + i * t.stride, t.width));
-    h.v_grid = t.quantizer->grid(all);
-  }
+  h.v_grid = t.v_grid ? *t.v_grid : t.quantizer->grid(range_of_values(t));
   const size_t panel_bytes = h.tokens * kColumns;
   int32_t *const sums = h.v_correction;
   for (size_t d = 0; d < h.width; d++)
@@ -107,12 +114,8 @@ bool read_values(Head &h) {
       for (size_t d = 0; d < h.width; d++)
         sums[d] += row[d];
     }
-    for (size_t d = 0; d < h.width; d += kColumns) {
-      int8_t *const place = wide_place(h.v_panels + d / kColumns * panel_bytes, 0, i);
-      for (int c = 0; c < kColumns; c++)
-        for (int g = 0; g < kWideGroup; g++)
-          place[c * kWideGroup + g] = h.bytes[g * h.width + d + c];
-    }
+    for (size_t d = 0; d < h.width; d += kColumns)
+      interleave(h.bytes + d, h.width, wide_place(h.v_panels + d / kColumns * panel_bytes, 0, i));
   }
   for (size_t d = 0; d < h.width; d++) {
     h.v_total[d] =

@@ -4,10 +4,10 @@
 
 namespace {
 
-// Ten accumulators leave six registers: two vectors of packed codes, two of codes, an activation and a product. So the
-// codes are taken apart as they are used, for any number of rows; unpacking them to memory first was not faster.
+// Ten accumulators leave six registers: two vectors of packed codes, two of codes, an activation and a product.
+// Taking codes apart once for many rows, into memory, was not faster.
 constexpr int kTileRows = 5, kVectors = 2;
-constexpr int kPackedRows = 1 << 30;
+constexpr int kNested = 1; // sums of nested codes would not fit
 constexpr int kAccumulatedGroups = 16;
 
 using Accumulator = Bytes;

@@ -4,7 +4,7 @@
 namespace {
 
 constexpr int kTileRows = 6, kVectors = 4; // 24 accumulators of 32 registers
-constexpr int kPackedRows = 1 << 30;
+constexpr int kNested = 1;
 constexpr int kAccumulatedGroups = 16; // 64 steps fit 16 bits
 
 using Accumulator = Bytes;

@@ -4,8 +4,8 @@
 namespace {
 
 constexpr int kTileRows = 6, kVectors = 4; // 24 accumulators of 32 registers
-constexpr int kPackedRows = 12; // one instruction a step: taking codes apart pays to be done once for many rows
-constexpr int kAccumulatedGroups = 1 << 20; // 32-bit accumulators are never full
+constexpr int kNested = 4;                 // three ANDs for 24 dot products
+constexpr int kAccumulatedGroups = 0;      // 32-bit accumulators are never full
 
 using Accumulator = I;
 

@@ -3,10 +3,9 @@
 
 namespace {
 
-// One instruction a step, so taking codes apart weighs more: it is done once for many rows.
-constexpr int kTileRows = 6, kVectors = 2;
-constexpr int kPackedRows = 12;
-constexpr int kAccumulatedGroups = 1 << 20; // 32-bit accumulators are never full
+// Twelve accumulators leave four registers: a vector of packed codes, two of codes and an activation.
+constexpr int kTileRows = 6, kVectors = 2, kNested = 2;
+constexpr int kAccumulatedGroups = 0; // 32-bit accumulators are never full
 
 using Accumulator = I;
 

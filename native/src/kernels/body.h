@@ -10,10 +10,10 @@
 //   Bytes             4 * kLanes bytes: four for each lane
 //   kTileRows         rows of activations that a tile of the product has
 //   kVectors          vectors of outputs that it has; kLanes * kVectors, the columns of a panel, divides kPad
-//   kPackedRows       up to so many rows the 2-bit codes are taken apart as they are used; for more, once for all rows
-//                     into a tile that stays in the cache
-//   Accumulator       of dot(acc, codes 0..2, activations -128..127); after kAccumulatedGroups groups of 4 steps it is
-//                     widened to I: 16-bit accumulators are then just not full (64 steps * 4 bytes: -32768 .. 32512)
+//   kNested           how many of these vectors have their codes in one byte (ternary.h); 1 for 16-bit accumulators
+//   Accumulator       of dot(acc, codes 0..2 or nested, activations -128..127). One of 16 bits is widened to I after
+//                     kAccumulatedGroups groups of 4 steps, when it is just not full (64 steps * 4 bytes: -32768 ..
+//                     32512); 0: one of 32 bits never is
 //   Wide, WideRow     of wide_dot(acc, signed bytes, codes - kWideZero), kWideGroup numbers a lane
 #pragma once
 
@@ -27,14 +27,7 @@
 
 #define TB_DEFINE_KERNEL(symbol, name, features)                                                                       \
   namespace tb {                                                                                                       \
-  const Kernel symbol = {name,         TB_FEATURES(features),                                                          \
-                         kColumns,     kTileRows,                                                                      \
-                         kWideZero,    panel_bytes,                                                                    \
-                         pack_panel,   panel_scratch,                                                                  \
-                         linear,       only_products,                                                                  \
-                         row_bytes,    quantize,                                                                       \
-                         range,        embed,                                                                          \
-                         layer_norm,   activate,                                                                       \
-                         head_scratch, head,                                                                           \
-                         plain_head,   ::dot};                                                                         \
+  const Kernel symbol = {name,     TB_FEATURES(features), kColumns,  kTileRows,  kWideZero, panel_bytes, pack_panel,   \
+                         linear,   only_products,         row_bytes, quantize,   range,     embed,       layer_norm,   \
+                         activate, head_scratch,          head,      plain_head, ::dot};                               \
   }

@@ -40,7 +40,6 @@ struct LinearTask {
   float *y;
   size_t stride;
   const float *residual; // or null; same stride
-  uint8_t *scratch;      // Kernel::panel_scratch(inputs) bytes
 };
 
 // One head of one sequence. q, k and v point at the head's part of the first token's row.
@@ -68,7 +67,6 @@ struct Kernel {
   // A panel of `rows` (at most `columns`) rows of codes; the memory that it goes to is all zeros.
   size_t (*panel_bytes)(int inputs, bool ternary);
   void (*pack_panel)(const int8_t *codes, size_t stride, int rows, int inputs, bool ternary, uint8_t *panel);
-  size_t (*panel_scratch)(int inputs);
   void (*linear)(const PanelWeight &, const CodeRows &, const LinearTask &);
   // A tile's products of four steps on registers, `rounds` times: linear() if nothing else had to be done. `four`
   // activations are zeros, so that sums never overflow.

@@ -19,30 +19,35 @@ template <class Function> TB_INLINE void for_tiles(int begin, int end, Function 
   }
 }
 
+// Everything that the loop reads is in a local: a compiler must think that storing y changes what lies in memory.
 template <int rows>
 TB_INLINE void finish(const PanelWeight &w, const CodeRows &x, const LinearTask &task, int row, int column,
                       const I (&total)[rows][kVectors]) {
-  for (int r = 0; r < rows; r++) {
-    const F x_scale = set(x.scale[row + r]), x_offset = set(x.offset[row + r]);
-    const I x_sum = set(w.ternary ? x.sum[row + r] : 0);
-    float *y = task.y + (row + r) * task.stride + column;
-    TB_UNROLL for (int j = 0; j < kVectors; j++) {
-      const int n = column + j * kLanes;
-      const I products = (total[r][j] - x_sum) + load(w.correction + n);
-      const F sum = x_scale * to_float(products) + x_offset * load(w.sum + n);
-      F v = load(w.scale + n) * sum + load(w.bias + n);
-      if (task.residual) v = v + load(task.residual + (row + r) * task.stride + n);
-      store(y + j * kLanes, v);
+  const int32_t zeros[rows] = {}, *const x_sum = w.ternary ? x.sum + row : zeros;
+  const float *const x_scale = x.scale + row, *const x_offset = x.offset + row;
+  const size_t stride = task.stride, place = row * stride + column;
+  const float *const residual = task.residual ? task.residual + place : nullptr;
+  float *const y = task.y + place;
+  TB_UNROLL for (int j = 0; j < kVectors; j++) {
+    const int n = column + j * kLanes;
+    const I correction = load(w.correction + n);
+    const F w_sum = load(w.sum + n), w_scale = load(w.scale + n), bias = load(w.bias + n);
+    TB_UNROLL for (int r = 0; r < rows; r++) {
+      const I products = (total[r][j] - set(x_sum[r])) + correction;
+      const F sum = set(x_scale[r]) * to_float(products) + set(x_offset[r]) * w_sum;
+      F v = w_scale * sum + bias;
+      if (residual) v = v + load(residual + r * stride + j * kLanes);
+      store(y + r * stride + j * kLanes, v);
     }
   }
 }
 
-template <int rows, bool packed>
+template <int rows>
 TB_NOINLINE void ternary_rows(const PanelWeight &w, const CodeRows &x, const LinearTask &task, int row, int column,
                               const uint8_t *b) {
   I total[rows][kVectors];
   const int8_t *a = reinterpret_cast<const int8_t *>(x.codes + row * x.stride);
-  tile<rows, packed>(a, x.stride, b, static_cast<int>(padded(w.inputs) / kGroup), total);
+  tile<rows>(a, x.stride, b, static_cast<int>(padded(w.inputs) / kGroup), total);
   finish<rows>(w, x, task, row, column, total);
 }
 
@@ -60,18 +65,12 @@ void linear(const PanelWeight &w, const CodeRows &x, const LinearTask &task) {
   for (int p = task.panel_begin; p < task.panel_end; p++) {
     const uint8_t *panel = w.panels + p * w.panel_bytes;
     const int column = p * kColumns;
-    if (!w.ternary) {
-      for_tiles(task.row_begin, task.row_end,
-                [&](int row, auto rows) { wide_rows<decltype(rows)::value>(w, x, task, row, column, panel); });
-    } else if (task.row_end - task.row_begin <= kPackedRows) {
-      for_tiles(task.row_begin, task.row_end,
-                [&](int row, auto rows) { ternary_rows<decltype(rows)::value, true>(w, x, task, row, column, panel); });
-    } else {
-      unpack_ternary(panel, w.inputs, task.scratch);
-      for_tiles(task.row_begin, task.row_end, [&](int row, auto rows) {
-        ternary_rows<decltype(rows)::value, false>(w, x, task, row, column, task.scratch);
-      });
-    }
+    for_tiles(task.row_begin, task.row_end, [&](int row, auto rows) {
+      if (w.ternary)
+        ternary_rows<decltype(rows)::value>(w, x, task, row, column, panel);
+      else
+        wide_rows<decltype(rows)::value>(w, x, task, row, column, panel);
+    });
   }
 }
 
@@ -85,8 +84,6 @@ void pack_panel(const int8_t *codes, size_t stride, int rows, int inputs, bool t
   else
     pack_wide(codes, stride, rows, inputs, reinterpret_cast<int8_t *>(panel));
 }
-
-size_t panel_scratch(int inputs) { return padded(inputs) * kColumns; }
 
 size_t row_bytes(int n, bool ternary) { return padded(n) * (ternary ? 1 : sizeof(WideRow)); }
 

@@ -4,14 +4,14 @@
 namespace {
 
 constexpr int kTileRows = 4, kVectors = 2; // 16 accumulators of 32 registers
-constexpr int kPackedRows = 12;
-constexpr int kAccumulatedGroups = 1 << 20; // 32-bit accumulators are never full
+constexpr int kNested = 2;
+constexpr int kAccumulatedGroups = 0; // 32-bit accumulators are never full
 
 using Accumulator = I;
 
 TB_INLINE Accumulator zero_accumulator() { return set(0); }
 TB_INLINE I widen(Accumulator x) { return x; }
-TB_INLINE void dot(Accumulator &acc, Bytes codes, Bytes x) { // codes 0 .. 2 are the same signed
+TB_INLINE void dot(Accumulator &acc, Bytes codes, Bytes x) { // codes 0 .. 2, nested 0 .. 10, are the same signed
   acc.a = vdotq_s32(acc.a, vreinterpretq_s8_u8(codes.a), vreinterpretq_s8_u8(x.a));
   acc.b = vdotq_s32(acc.b, vreinterpretq_s8_u8(codes.b), vreinterpretq_s8_u8(x.b));
 }

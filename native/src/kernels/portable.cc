@@ -3,9 +3,8 @@
 
 namespace {
 
-constexpr int kTileRows = 2, kVectors = 2;
-constexpr int kPackedRows = 4;
-constexpr int kAccumulatedGroups = 1 << 20; // 32-bit accumulators are never full
+constexpr int kTileRows = 2, kVectors = 2, kNested = 1;
+constexpr int kAccumulatedGroups = 0; // 32-bit accumulators are never full
 
 using Accumulator = I;
 

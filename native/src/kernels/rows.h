@@ -53,16 +53,17 @@ template <class Function> TB_INLINE Range map(float *x, int n, Function f) {
 }
 
 struct Codes {
-  F shift, inverse, smallest, largest, zero;
+  F shift, inverse, smallest, largest;
+  I zero;
 
   // `stored_zero` is what the layout subtracts from a code.
   explicit Codes(const Grid &g, float stored_zero)
       : shift(set(g.shift)), inverse(set(g.inverse)), smallest(set(g.smallest)), largest(set(g.largest)),
-        zero(set(g.zero - stored_zero)) {}
+        zero(set(static_cast<int32_t>(g.zero - stored_zero))) {}
 
   TB_MEMBER I operator()(F x) const {
-    const F code = max(min(round((x - shift) * inverse), largest), smallest);
-    return to_int(code + zero);
+    // The bounds are whole numbers: clamping before rounding is the same, and the conversion rounds.
+    return to_int(max(min((x - shift) * inverse, largest), smallest)) + zero;
   }
 };
 

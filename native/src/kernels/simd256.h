@@ -46,6 +46,7 @@ TB_INLINE void store(int32_t *p, I a) { _mm256_storeu_si256(reinterpret_cast<__m
 TB_INLINE I set(int32_t x) { return {_mm256_set1_epi32(x)}; }
 TB_INLINE I operator+(I a, I b) { return {_mm256_add_epi32(a.v, b.v)}; }
 TB_INLINE I operator-(I a, I b) { return {_mm256_sub_epi32(a.v, b.v)}; }
+TB_INLINE I shift_right(I a, int n) { return {_mm256_sra_epi32(a.v, _mm_cvtsi32_si128(n))}; }
 TB_INLINE I shift_to_exponent(I a) { return {_mm256_slli_epi32(a.v, 23)}; }
 TB_INLINE I truncate(F a) { return {_mm256_cvttps_epi32(a.v)}; }
 TB_INLINE I to_int(F a) { return {_mm256_cvtps_epi32(a.v)}; }
@@ -106,9 +107,10 @@ TB_INLINE void store_bytes4(int8_t *p, I a, I b, I c, I d) {
 }
 
 TB_INLINE Bytes load_bytes(const uint8_t *p) { return {_mm256_load_si256(reinterpret_cast<const __m256i *>(p))}; }
-TB_INLINE void store_bytes(uint8_t *p, Bytes a) { _mm256_store_si256(reinterpret_cast<__m256i *>(p), a.v); }
-TB_INLINE Bytes low_codes(Bytes a) { return {_mm256_and_si256(a.v, _mm256_set1_epi8(3))}; }
-TB_INLINE Bytes next_codes(Bytes a) { return {_mm256_srli_epi16(a.v, 2)}; }
+TB_INLINE Bytes low_bits(Bytes a, int n) {
+  return {_mm256_and_si256(a.v, _mm256_set1_epi8(static_cast<char>((1 << n) - 1)))};
+}
+template <int n> TB_INLINE Bytes without_low_bits(Bytes a) { return {_mm256_srli_epi16(a.v, n)}; }
 TB_INLINE Bytes broadcast4(const int8_t *p) {
   int32_t word;
   std::memcpy(&word, p, sizeof word);

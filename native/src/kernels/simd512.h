@@ -39,6 +39,7 @@ TB_INLINE void store(int32_t *p, I a) { _mm512_storeu_si512(p, a.v); }
 TB_INLINE I set(int32_t x) { return {_mm512_set1_epi32(x)}; }
 TB_INLINE I operator+(I a, I b) { return {_mm512_add_epi32(a.v, b.v)}; }
 TB_INLINE I operator-(I a, I b) { return {_mm512_sub_epi32(a.v, b.v)}; }
+TB_INLINE I shift_right(I a, int n) { return {_mm512_sra_epi32(a.v, _mm_cvtsi32_si128(n))}; }
 TB_INLINE I shift_to_exponent(I a) { return {_mm512_slli_epi32(a.v, 23)}; }
 TB_INLINE I truncate(F a) { return {_mm512_cvttps_epi32(a.v)}; }
 TB_INLINE I to_int(F a) { return {_mm512_cvtps_epi32(a.v)}; }
@@ -92,9 +93,10 @@ TB_INLINE void store_bytes4(int8_t *p, I a, I b, I c, I d) {
 }
 
 TB_INLINE Bytes load_bytes(const uint8_t *p) { return {_mm512_load_si512(p)}; }
-TB_INLINE void store_bytes(uint8_t *p, Bytes a) { _mm512_store_si512(p, a.v); }
-TB_INLINE Bytes low_codes(Bytes a) { return {_mm512_and_si512(a.v, _mm512_set1_epi8(3))}; }
-TB_INLINE Bytes next_codes(Bytes a) { return {_mm512_srli_epi16(a.v, 2)}; }
+TB_INLINE Bytes low_bits(Bytes a, int n) {
+  return {_mm512_and_si512(a.v, _mm512_set1_epi8(static_cast<char>((1 << n) - 1)))};
+}
+template <int n> TB_INLINE Bytes without_low_bits(Bytes a) { return {_mm512_srli_epi16(a.v, n)}; }
 TB_INLINE Bytes broadcast4(const int8_t *p) {
   int32_t word;
   std::memcpy(&word, p, sizeof word);

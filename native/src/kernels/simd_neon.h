@@ -51,6 +51,7 @@ TB_INLINE void store(int32_t *p, I x) {
 TB_INLINE I set(int32_t x) { return {vdupq_n_s32(x), vdupq_n_s32(x)}; }
 TB_INLINE I operator+(I x, I y) { return {vaddq_s32(x.a, y.a), vaddq_s32(x.b, y.b)}; }
 TB_INLINE I operator-(I x, I y) { return {vsubq_s32(x.a, y.a), vsubq_s32(x.b, y.b)}; }
+TB_INLINE I shift_right(I x, int n) { return {vshlq_s32(x.a, vdupq_n_s32(-n)), vshlq_s32(x.b, vdupq_n_s32(-n))}; }
 TB_INLINE I shift_to_exponent(I x) { return {vshlq_n_s32(x.a, 23), vshlq_n_s32(x.b, 23)}; }
 TB_INLINE I truncate(F x) { return {vcvtq_s32_f32(x.a), vcvtq_s32_f32(x.b)}; }
 TB_INLINE I to_int(F x) { return {vcvtnq_s32_f32(x.a), vcvtnq_s32_f32(x.b)}; }
@@ -119,12 +120,11 @@ TB_INLINE void store_bytes4(int8_t *p, I a, I b, I c, I d) {
 }
 
 TB_INLINE Bytes load_bytes(const uint8_t *p) { return {vld1q_u8(p), vld1q_u8(p + 16)}; }
-TB_INLINE void store_bytes(uint8_t *p, Bytes x) {
-  vst1q_u8(p, x.a);
-  vst1q_u8(p + 16, x.b);
+TB_INLINE Bytes low_bits(Bytes x, int n) {
+  const uint8x16_t mask = vdupq_n_u8(static_cast<uint8_t>((1 << n) - 1));
+  return {vandq_u8(x.a, mask), vandq_u8(x.b, mask)};
 }
-TB_INLINE Bytes low_codes(Bytes x) { return {vandq_u8(x.a, vdupq_n_u8(3)), vandq_u8(x.b, vdupq_n_u8(3))}; }
-TB_INLINE Bytes next_codes(Bytes x) { return {vshrq_n_u8(x.a, 2), vshrq_n_u8(x.b, 2)}; }
+template <int n> TB_INLINE Bytes without_low_bits(Bytes x) { return {vshrq_n_u8(x.a, n), vshrq_n_u8(x.b, n)}; }
 TB_INLINE Bytes broadcast4(const int8_t *p) {
   uint32_t word;
   std::memcpy(&word, p, sizeof word);

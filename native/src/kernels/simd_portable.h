@@ -94,6 +94,9 @@ TB_INLINE I operator+(const I &a, const I &b) {
 TB_INLINE I operator-(const I &a, const I &b) {
   return each<I>([&](int i) { return wrapped(bits(a.v[i]) - bits(b.v[i])); });
 }
+TB_INLINE I shift_right(const I &a, int n) {
+  return each<I>([&](int i) { return a.v[i] >> n; });
+}
 TB_INLINE I shift_to_exponent(const I &a) {
   return each<I>([&](int i) { return wrapped(bits(a.v[i]) << 23); });
 }
@@ -166,17 +169,16 @@ TB_INLINE Bytes load_bytes(const uint8_t *p) {
   std::memcpy(a.v, p, sizeof a.v);
   return a;
 }
-TB_INLINE void store_bytes(uint8_t *p, const Bytes &a) { std::memcpy(p, a.v, sizeof a.v); }
-TB_INLINE Bytes low_codes(const Bytes &a) {
+TB_INLINE Bytes low_bits(const Bytes &a, int n) {
   Bytes out;
   for (int i = 0; i < 4 * kLanes; i++)
-    out.v[i] = a.v[i] & 3;
+    out.v[i] = static_cast<uint8_t>(a.v[i] & ((1 << n) - 1));
   return out;
 }
-TB_INLINE Bytes next_codes(const Bytes &a) {
+template <int n> TB_INLINE Bytes without_low_bits(const Bytes &a) {
   Bytes out;
   for (int i = 0; i < 4 * kLanes; i++)
-    out.v[i] = static_cast<uint8_t>(a.v[i] >> 2);
+    out.v[i] = static_cast<uint8_t>(a.v[i] >> n);
   return out;
 }
 TB_INLINE Bytes broadcast4(const int8_t *p) {

@@ -1,9 +1,14 @@
 // The product with ternary weights, from 2-bit codes.
 //
 // A panel holds kColumns = kVectors * kLanes outputs. Its unit is a vector of bytes: lane l is an output, the four
-// bytes of a lane are four successive inputs, and the four codes in a byte (lowest bits first) are four such steps, 16
-// inputs in all. So a step costs one AND (and one shift), a broadcast of four activations, and one dot() per output
-// vector.
+// bytes of a lane are a step of four successive inputs, and a byte has four codes.
+//
+// kNested = 1: the codes in a byte are those of four steps, of one output. Each is taken out with a shift and an AND.
+//
+// kNested = 2 or 4: a byte has codes c0, c1, .. of as many outputs, one in each vector of a tile, and they are not
+// taken apart at all. Its lowest 2, 4, 6, 8 bits are c0, c0 + 4 c1, c0 + 4 c1 + 16 c2, ..: one AND each, and the sums
+// of these times the activations, T0, T1, .., give the sums of the products one by one as (Tj - Tj-1) / 4^j. They need
+// 32 bits: 170 * 128 * 65536 < 2^31.
 //
 // Codes are the unsigned 0, 1, 2 (w + 1); activations are a - 128, signed. With all sums exact,
 //   sum a w = sum (a-128)(w+1) - sum (a-128) + 128 sum w.
@@ -13,79 +18,88 @@
 #include "kernel.h"
 
 #include <atomic>
+#include <cstring>
 
 namespace {
 
 constexpr int kColumns = kVectors * kLanes;
-constexpr int kGroup = 16; // inputs in one packed vector
 constexpr int kVectorBytes = 4 * kLanes;
+constexpr int kNests = kVectors / kNested; // vectors of bytes in a group
+constexpr int kSteps = 4 / kNested;        // of a group
+constexpr int kGroup = 4 * kSteps;         // inputs of a group
+constexpr int kGroupBytes = kNests * kVectorBytes;
+constexpr int kLine = 64; // bytes that a cache fetches at once
+static_assert(kNests * kNested == kVectors && kSteps * kNested == 4, "whole vectors, whole bytes");
 
 constexpr size_t padded(int n) { return (static_cast<size_t>(n) + tb::kPad - 1) / tb::kPad * tb::kPad; }
 
-// `codes` has rows of `stride` bytes, zeros beyond `inputs`; the panel is all zeros.
+// `codes` has rows of `stride` bytes; the panel is all zeros.
 void pack_ternary(const int8_t *codes, size_t stride, int rows, int inputs, uint8_t *panel) {
-  for (int n = 0; n < rows; n++)
-    for (int k = 0; k < inputs; k += kGroup) {
-      uint8_t step[kGroup]; // w + 1
-      for (int i = 0; i < kGroup; i++)
-        step[i] = static_cast<uint8_t>(k + i < inputs ? codes[n * stride + k + i] + 1 : 0);
-      uint8_t *lane = panel + (static_cast<size_t>(k) / kGroup * kVectors * kLanes + n) * 4;
-      for (int b = 0; b < 4; b++)
-        lane[b] = static_cast<uint8_t>(step[b] | step[4 + b] << 2 | step[8 + b] << 4 | step[12 + b] << 6);
+  for (int n = 0; n < rows; n++) {
+    const int nest = n / kLanes / kNested, place = n / kLanes % kNested;
+    uint8_t *const lanes = panel + nest * kVectorBytes + n % kLanes * 4;
+    for (int k = 0; k < inputs; k += 4) {
+      uint32_t four = 0xffffffff, lane; // four weights; -1, which becomes 0, beyond the end
+      if (k + 4 <= inputs)
+        std::memcpy(&four, codes + n * stride + k, 4);
+      else
+        std::memcpy(&four, codes + n * stride + k, static_cast<size_t>(inputs - k));
+      four = ((four & 0x03030303) + 0x01010101) & 0x03030303; // w + 1
+      uint8_t *const to = lanes + static_cast<size_t>(k / kGroup) * kGroupBytes;
+      std::memcpy(&lane, to, 4);
+      lane |= four << 2 * (k % kGroup / 4 * kNested + place);
+      std::memcpy(to, &lane, 4);
     }
-}
-
-// A panel with one code a byte, in the order in which tile() reads it.
-void unpack_ternary(const uint8_t *panel, int inputs, uint8_t *out) {
-  const size_t groups = padded(inputs) / kGroup;
-  for (size_t g = 0; g < groups; g++)
-    for (int j = 0; j < kVectors; j++) {
-      Bytes packed = load_bytes(panel + (g * kVectors + j) * kVectorBytes);
-      TB_UNROLL for (int step = 0; step < 4; step++) {
-        store_bytes(out + ((g * 4 + step) * kVectors + j) * kVectorBytes, low_codes(packed));
-        packed = next_codes(packed);
-      }
-    }
-}
-
-// total[r][j] = products of row r with the panel's outputs j * kLanes ..; `packed` says how b holds the codes.
-template <int rows, bool packed>
-TB_INLINE void tile(const int8_t *a, size_t stride, const uint8_t *b, int groups, I (&total)[rows][kVectors]) {
-  TB_UNROLL for (int r = 0; r < rows; r++) TB_UNROLL for (int j = 0; j < kVectors; j++) total[r][j] = set(0);
-  constexpr size_t kGroupBytes = kVectors * kVectorBytes * (packed ? 1 : 4);
-  for (int begin = 0; begin < groups; begin += kAccumulatedGroups) {
-    const int end = begin + kAccumulatedGroups < groups ? begin + kAccumulatedGroups : groups;
-    Accumulator acc[rows][kVectors];
-    TB_UNROLL for (int r = 0; r < rows; r++) TB_UNROLL for (int j = 0; j < kVectors; j++) acc[r][j] =
-        zero_accumulator();
-    for (int g = begin; g < end; g++) {
-      Bytes codes[kVectors];
-      TB_UNROLL for (int step = 0; step < 4; step++) {
-        Bytes w[kVectors];
-        TB_UNROLL for (int j = 0; j < kVectors; j++) {
-          if constexpr (packed) {
-            codes[j] = step == 0 ? load_bytes(b + j * kVectorBytes) : next_codes(codes[j]);
-            w[j] = low_codes(codes[j]);
-          } else {
-            w[j] = load_bytes(b + (step * kVectors + j) * kVectorBytes);
-          }
-        }
-        TB_UNROLL for (int r = 0; r < rows; r++) {
-          const Bytes x = broadcast4(a + r * stride + step * 4);
-          TB_UNROLL for (int j = 0; j < kVectors; j++) dot(acc[r][j], w[j], x);
-        }
-      }
-      a += kGroup;
-      b += kGroupBytes;
-    }
-    TB_UNROLL for (int r = 0; r < rows; r++) TB_UNROLL for (int j = 0; j < kVectors; j++) total[r][j] =
-        total[r][j] + widen(acc[r][j]);
   }
+}
+
+// acc[r][j] = products of row r with the outputs of vector j, nested; a and b move on. What lies `ahead` bytes behind
+// b, in the panel that comes next, is fetched meanwhile: a weight is too large for the nearer caches.
+template <int rows>
+TB_INLINE void accumulate(const int8_t *&a, size_t stride, const uint8_t *&b, size_t ahead, int groups,
+                          Accumulator (&acc)[rows][kVectors]) {
+  TB_UNROLL for (int r = 0; r < rows; r++) TB_UNROLL for (int j = 0; j < kVectors; j++) acc[r][j] = zero_accumulator();
+  for (int g = 0; g < groups; g++) {
+    Bytes codes[kNests], w[kVectors];
+    TB_UNROLL for (int line = 0; line < kGroupBytes; line += kLine) TB_PREFETCH(b + ahead + line);
+    TB_UNROLL for (int step = 0; step < kSteps; step++) {
+      TB_UNROLL for (int i = 0; i < kNests; i++) codes[i] =
+          step == 0 ? load_bytes(b + i * kVectorBytes) : without_low_bits<2 * kNested>(codes[i]);
+      TB_UNROLL for (int j = 0; j < kVectors; j++) w[j] = low_bits(codes[j / kNested], 2 * (j % kNested + 1));
+      TB_UNROLL for (int r = 0; r < rows; r++) {
+        const Bytes x = broadcast4(a + r * stride + step * 4);
+        TB_UNROLL for (int j = 0; j < kVectors; j++) dot(acc[r][j], w[j], x);
+      }
+    }
+    a += kGroup;
+    b += kGroupBytes;
+  }
+}
+
+// total[r][j] = products of row r with the panel's outputs j * kLanes ..
+template <int rows>
+TB_INLINE void tile(const int8_t *a, size_t stride, const uint8_t *b, int groups, I (&total)[rows][kVectors]) {
+  const size_t panel = static_cast<size_t>(groups) * kGroupBytes;
+  Accumulator acc[rows][kVectors];
+  if constexpr (kAccumulatedGroups == 0) {
+    accumulate<rows>(a, stride, b, panel, groups, acc);
+    TB_UNROLL for (int r = 0; r < rows; r++) TB_UNROLL for (int j = 0; j < kVectors; j++) total[r][j] =
+        widen(acc[r][j]);
+  } else {
+    TB_UNROLL for (int r = 0; r < rows; r++) TB_UNROLL for (int j = 0; j < kVectors; j++) total[r][j] = set(0);
+    for (; groups > 0; groups -= kAccumulatedGroups) {
+      accumulate<rows>(a, stride, b, panel, groups < kAccumulatedGroups ? groups : kAccumulatedGroups, acc);
+      TB_UNROLL for (int r = 0; r < rows; r++) TB_UNROLL for (int j = 0; j < kVectors; j++) total[r][j] =
+          total[r][j] + widen(acc[r][j]);
+    }
+  }
+  TB_UNROLL for (int r = 0; r < rows; r++) TB_UNROLL for (int j = kVectors - 1; j > 0; j--) if (j % kNested != 0)
+      total[r][j] = shift_right(total[r][j] - total[r][j - 1], 2 * (j % kNested));
 }
 
 // A compiler must neither leave the products out (so their sum is returned) nor see that all rounds are alike.
 int32_t only_products(const int8_t *four, int rounds) {
-  const Bytes codes = low_codes(broadcast4(four));
+  const Bytes codes = low_bits(broadcast4(four), 2);
   Accumulator acc[kTileRows][kVectors];
   TB_UNROLL for (int r = 0; r < kTileRows; r++) TB_UNROLL for (int j = 0; j < kVectors; j++) acc[r][j] =
       zero_accumulator();
