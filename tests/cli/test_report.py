@@ -90,7 +90,7 @@ def test_speed(folder, tmp_path):
     assert command("report", folder, "--bench", tmp_path / "bench.json")[0] == 0
     page = (folder / "report" / "report.html").read_text()
     assert "2.50 (1.00x)" in page
-    assert "6 layers x 384, 1 threads, kernel avx2, a CPU" in page
+    assert "6 layers x 384, 1 thread, kernel avx2, a CPU" in page
     assert "other: not timed, not &lt;installed&gt;" in page
 
 

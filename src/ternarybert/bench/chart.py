@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from ternarybert.bench.table import threads
 from ternarybert.errors import MissingExtraError
 
 _COLOURS = {"ternarybert": "#c0392b"}
@@ -31,7 +32,7 @@ def draw(report: dict[str, Any], path: Path) -> None:
     axes.set_xticks(range(len(report["batches"])), report["batches"])
     axes.axhline(1, color="#c0392b", linewidth=0.8, linestyle=":")
     axes.set_ylabel("time, as multiples of ternarybert's")
-    axes.set_title(f"{report['model']}, {report['threads']} threads; numbers: milliseconds", fontsize=10)
+    axes.set_title(f"{report['model']}, {threads(report)}; numbers: milliseconds", fontsize=10)
     axes.spines[["top", "right"]].set_visible(False)
     axes.legend(frameon=False, fontsize=8, ncols=3)
     figure.savefig(path, dpi=150)

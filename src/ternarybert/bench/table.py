@@ -7,7 +7,13 @@ from typing import Any
 
 def machine(report: dict[str, Any]) -> str:
     """What was timed, and on what."""
-    return f"{report['model']}, {report['threads']} threads, kernel {report['kernel']}, {report['cpu']}"
+    return f"{report['model']}, {threads(report)}, kernel {report['kernel']}, {report['cpu']}"
+
+
+def threads(report: dict[str, Any]) -> str:
+    """How many."""
+    count = report["threads"]
+    return f"{count} thread{'' if count == 1 else 's'}"
 
 
 def headings(report: dict[str, Any]) -> list[str]:
