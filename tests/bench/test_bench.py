@@ -102,6 +102,12 @@ def test_an_engine_that_dies_says_why(folders, tmp_path, monkeypatch):
     assert "ended with code 1: KeyError: 'nobody'" in timing.failed
 
 
+def test_only_classifiers_are_timed(tmp_path):
+    write_random(tmp_path / "packed", tmp_path / "float", SMALL, Kind.QUESTIONS)
+    with pytest.raises(OptionError, match="packed is not a text classifier"):
+        bench(tmp_path / "packed", tmp_path / "run", Plan([OURS], ["1x8"]))
+
+
 def test_unknown_engines_get_a_suggestion(folders, tmp_path):
     with pytest.raises(OptionError, match="did you mean 'torch-fp32'"):
         bench(folders[0], tmp_path, Plan(["torch-fp23"], ["1x8"]))

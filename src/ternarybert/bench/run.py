@@ -26,6 +26,7 @@ from ternarybert.errors import MissingExtraError, OptionError, suggest
 from ternarybert.packed.file import read
 from ternarybert.packed.plain import read_config, write_plain
 from ternarybert.runtime.engine import KERNEL_VARIABLE, chosen_kernel
+from ternarybert.runtime.families import Kind, kind_of
 
 Tell = Callable[[str], None]
 
@@ -107,6 +108,8 @@ def bench(
     or fail are in the result with the reason.
     """
     peers = [_peer(name) for name in plan.engines]
+    if kind_of(read_config(model)) is not Kind.SEQUENCES:
+        raise OptionError(f"{model} is not a text classifier, and only those are timed; --shape times random weights")
     tell("preparing the model")
     _prepare(model, plain, run, tuple(plan.shapes))
     timings = {peer.name: Timing(peer.name) for peer in peers}
