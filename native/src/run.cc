@@ -5,6 +5,7 @@
 #include "float_mode.h"
 
 #include <algorithm>
+#include <cmath>
 #include <numeric>
 
 namespace tb {
@@ -74,8 +75,14 @@ private:
     try {
       std::unique_ptr<Workspace> workspace = model_.workspaces.take();
       const size_t row = output_.per_token ? group.first_token : group.first_sequence;
+      const size_t width = static_cast<size_t>(output_.width);
+      const size_t rows = static_cast<size_t>(output_.per_token ? group.tokens : group.sequences);
+      float *const begin = result_ + row * width;
       Encoder encoder(model_, output_, *workspace, team);
-      if (!encoder.run(group, result_ + row * static_cast<size_t>(output_.width))) finite_ = false;
+      // The encoder looks at what it quantizes; what comes after the last of that is seen in the result.
+      if (!encoder.run(group, begin) ||
+          !std::all_of(begin, begin + rows * width, [](float x) { return std::isfinite(x); }))
+        finite_ = false;
       model_.workspaces.put(std::move(workspace));
     } catch (const std::bad_alloc &) { // must not leave a worker's thread
       out_of_memory_ = true;

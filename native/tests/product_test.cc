@@ -83,6 +83,25 @@ void check_products() {
         }
 }
 
+// The longest rows that are allowed, with the codes and weights that give the largest sums.
+void check_largest() {
+  for (const int code : {0, 255})
+    for (const int w : {-128, -1, 1, 127}) {
+      Random random(4);
+      Problem problem(7, 65536, 70, 1, true, true, random);
+      problem.codes.assign(problem.codes.size(), static_cast<float>(code));
+      problem.weight.assign(problem.weight.size(), static_cast<int8_t>(w));
+      for (size_t i = 0; i < problem.weight.size(); i += 4099) // outputs differ, so that none can stand for another
+        problem.weight[i] = static_cast<int8_t>(w > 0 ? w - 1 : w + 1);
+      const std::vector<float> expected = problem.plainly();
+      for (const char *const *kernel = tb_kernels(); *kernel; kernel++) {
+        tb_error error;
+        CHECK(tb_multiply(&problem.product, *kernel, 1, &error) == TB_OK);
+        CHECK(same(problem.y, expected));
+      }
+    }
+}
+
 template <class Change> void check_refused(const char *why, Change change) {
   Random random(2);
   Problem problem(3, 4, 5, 1, true, true, random);
@@ -111,6 +130,7 @@ void check_mistakes() {
 
 int main() {
   check_products();
+  check_largest();
   check_mistakes();
   return report();
 }

@@ -122,8 +122,22 @@ def test_named_errors():
         pass
 
 
-def test_activations_that_overflow_are_an_error():
-    model = random_model()
-    model["layers"][0]["up"]["scale"] = np.array([3e38], np.float32)
+@pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.parametrize("changes, layer, weight", [
+    ({}, 0, "up"),
+    ({}, -1, "down"),  # nothing is quantized after it
+    ({"activation_bits": 32}, 0, "up"),  # nothing is quantized at all
+])  # fmt: skip
+@pytest.mark.parametrize("output", ["hidden", "first", "mean", "token_logits"])
+def test_activations_that_overflow_are_an_error(changes, layer, weight, output, threads):
+    model = random_model(**HEADLESS, **changes)
+    model["layers"][layer][weight]["scale"] = np.array([3e38], np.float32)
+    with engine(model, threads=threads) as native, pytest.raises(EngineError, match="infinite or NaN"):
+        native.run([np.arange(9), np.arange(5)], output)
+
+
+def test_heads_that_overflow_are_an_error():
+    model = random_model(dense_function="identity")
+    model["dense"]["scale"] = np.array([3e38], np.float32)
     with engine(model) as native, pytest.raises(EngineError, match="infinite or NaN"):
         native.run([np.arange(9)])

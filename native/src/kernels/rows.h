@@ -4,6 +4,8 @@
 #include "functions.h"
 #include "kernel.h"
 
+#include <math.h> // C functions: see body.h
+
 namespace {
 
 using tb::Grid;
@@ -17,7 +19,7 @@ TB_INLINE F load(const float *x, int i, int n, F fill) {
 
 // The range of numbers that come one vector after the other.
 struct RangeOf {
-  F low = set(__builtin_inff()), high = set(-__builtin_inff()), finite = set(0.0f);
+  F low = set(INFINITY), high = set(-INFINITY), finite = set(0.0f);
 
   // A vector of which the first `count` lanes are numbers.
   TB_MEMBER void add(F v, int count) {
@@ -31,7 +33,7 @@ struct RangeOf {
     high = max(high, highest);
     finite = finite + difference;
   }
-  TB_MEMBER Range get() const { return {any_nan(finite) ? __builtin_nanf("") : reduce_min(low), reduce_max(high)}; }
+  TB_MEMBER Range get() const { return {any_nan(finite) ? NAN : reduce_min(low), reduce_max(high)}; }
 };
 
 Range range(const float *x, int n) {
@@ -131,7 +133,7 @@ Range layer_norm(float *x, int n, const float *weight, const float *bias, double
     const F kept = i + kLanes <= n ? d : keep(d, n - i, zero);
     add_product(squares, kept, kept);
   }
-  const F inverse = set(static_cast<float>(1.0 / __builtin_sqrt(total(squares) / n + eps)));
+  const F inverse = set(static_cast<float>(1.0 / ::sqrt(total(squares) / n + eps)));
   return map(x, n, [&](F d, int i) { return (d * inverse) * load(weight + i) + load(bias + i); });
 }
 
@@ -146,7 +148,7 @@ Range activate(float *x, int n, int function) {
   case TB_TANH:
     for (int i = 0; i < n; i++)
       // Through double: the last bit of tanhf is another one in every C library, this one is not.
-      x[i] = static_cast<float>(__builtin_tanh(static_cast<double>(x[i])));
+      x[i] = static_cast<float>(::tanh(static_cast<double>(x[i])));
     break;
   }
   return range(x, n);

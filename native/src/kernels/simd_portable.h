@@ -64,8 +64,8 @@ TB_INLINE F max(const F &a, const F &b) {
 TB_INLINE F abs(const F &a) {
   return each<F>([&](int i) { return std::fabs(a.v[i]); });
 }
-// To the nearest, ties to even, for |x| < 2^22: adding 1.5 * 2^23 leaves no bits for a fraction. Larger numbers, which
-// occur only where they are clamped afterwards, stay as they are.
+// To the nearest, ties to even, for |x| < 2^22: adding 1.5 * 2^23 leaves no bits for a fraction. Larger numbers stay
+// as they are.
 TB_INLINE F round(const F &a) {
   return each<F>([&](int i) {
     const float x = a.v[i], shifted = x + 12582912.0f;

@@ -53,7 +53,7 @@ void pack_ternary(const int8_t *codes, size_t stride, int rows, int inputs, uint
   }
 }
 
-// acc[r][j] = products of row r with the outputs of vector j, nested; a and b move on. What lies `ahead` bytes behind
+// acc[r][j] = products of row r with the outputs of vector j, nested; a and b move on. What lies `ahead` bytes beyond
 // b, in the panel that comes next, is fetched meanwhile: a weight is too large for the nearer caches.
 template <int rows>
 TB_INLINE void accumulate(const int8_t *&a, size_t stride, const uint8_t *&b, size_t ahead, int groups,

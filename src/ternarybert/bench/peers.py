@@ -34,6 +34,7 @@ class Peer:
     name: str
     load: Callable[[Path, int], Run]  # folder of the run, threads
     output: str = "logits"  # or "hidden": engines that stop at the encoder's output
+    converts: bool = False  # makes files of its own first, with tools that take more memory than the engine
     modules: tuple[str, ...] = ()  # what must be installed
     tolerance: float = (
         0.6  # how far its answers may be off, as a share of their spread; random weights are unkind to int8
@@ -116,10 +117,11 @@ def _onnx(run: Path) -> Path:
 def onnxruntime_int8(run: Path, threads: int) -> Callable[[Mapping[str, NDArray[np.int64]]], list[Result]]:
     """ONNX Runtime on the plain model of a run, quantized dynamically: all outputs for inputs by name."""
     import onnxruntime
-    from onnxruntime.quantization import QuantType, quantize_dynamic
 
     path = run / "model.int8.onnx"
     if not path.exists():
+        from onnxruntime.quantization import QuantType, quantize_dynamic
+
         quantize_dynamic(_onnx(run), path, weight_type=QuantType.QInt8, reduce_range=_saturates())
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads, options.inter_op_num_threads = threads, 1
@@ -202,8 +204,24 @@ PEERS = {
         Peer(OURS, _ours, tolerance=1e-3),
         Peer("torch-fp32", _torch_fp32, modules=("torch", "transformers"), tolerance=1e-3),
         Peer("torch-int8", _torch_int8, modules=("torch", "transformers")),
-        Peer("onnxruntime-int8", _onnxruntime, modules=("onnxruntime", "onnx", "onnxscript", "torch", "transformers")),
-        Peer("openvino-int8", _openvino, modules=("openvino", "nncf", "onnx", "onnxscript", "torch", "transformers")),
-        Peer("ctranslate2-int8", _ctranslate2, output="hidden", modules=("ctranslate2", "torch", "transformers")),
+        Peer(
+            "onnxruntime-int8",
+            _onnxruntime,
+            converts=True,
+            modules=("onnxruntime", "onnx", "onnxscript", "torch", "transformers"),
+        ),
+        Peer(
+            "openvino-int8",
+            _openvino,
+            converts=True,
+            modules=("openvino", "nncf", "onnx", "onnxscript", "torch", "transformers"),
+        ),
+        Peer(
+            "ctranslate2-int8",
+            _ctranslate2,
+            output="hidden",
+            converts=True,
+            modules=("ctranslate2", "torch", "transformers"),
+        ),
     )
 }

@@ -52,7 +52,7 @@ class Timing:
     rounds: dict[str, list[float]] = field(default_factory=dict)
     error: float | None = None  # of its answers, as a share of their spread
     memory: int | None = None  # bytes that loading it added
-    peak: int | None = None  # of the whole process
+    peak: int | None = None  # bytes that loading and all batches added at most
     failed: str | None = None
 
 
@@ -108,8 +108,9 @@ def bench(
     or fail are in the result with the reason.
     """
     peers = [_peer(name) for name in plan.engines]
-    if kind_of(read_config(model)) is not Kind.SEQUENCES:
-        raise OptionError(f"{model} is not a text classifier, and only those are timed; --shape times random weights")
+    for folder in (model, plain):
+        if folder is not None and kind_of(read_config(folder)) is not Kind.SEQUENCES:
+            raise OptionError(f"{folder} is not a text classifier, and only those are timed")
     tell("preparing the model")
     _prepare(model, plain, run, tuple(plan.shapes))
     timings = {peer.name: Timing(peer.name) for peer in peers}
@@ -152,6 +153,9 @@ def _start(
             timing.failed = f"not installed: {', '.join(missing)} (pip install 'ternarybert[bench,train]')"
             continue
         tell(f"loading {peer.name}")
+        if peer.converts:  # in a process of its own: the engine's memory is not that of its tools
+            with Worker(peer, run, plan) as first:
+                first.hear()
         worker = stack.enter_context(Worker(peer, run, plan))
         answer = worker.hear()
         timing.failed, timing.memory = answer.get("failed"), answer.get("memory")

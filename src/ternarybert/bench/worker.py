@@ -38,7 +38,10 @@ def main(name: str, folder: str, threads: str) -> None:
     _say(answers, {"ready": True, "memory": _memory() - before})
     for line in sys.stdin:
         request = json.loads(line)
-        _say(answers, {"ms": time_batch(call, batches[request["shape"]], request["seconds"])} | {"peak": _peak()})
+        _say(
+            answers,
+            {"ms": time_batch(call, batches[request["shape"]], request["seconds"])} | {"peak": _peak() - before},
+        )
 
 
 def time_batch(call: Run, tokens: Tokens, seconds: float) -> float:

@@ -34,16 +34,15 @@ T = TypeVar("T", bound=StudentTrainer)
 
 
 def shorten(student: PreTrainedModel, settings: Settings) -> Settings:
-    """Let a student that learns on a CPU use bfloat16 for the products of its gradients alone; what is left to Trainer.
+    """Let a student that multiplies integers use bfloat16 for its gradients alone; returns what is left to Trainer.
 
-    Its forward pass multiplies integers already, and autocast would round what they are made of.
+    Autocast would round what the integers are made of. All others, such as students at 2-2-32, are left to it.
     """
-    layers = [module for module in student.modules() if isinstance(module, TernaryLinear)]
-    if not settings.bf16 or not on_cpu(settings) or not layers:
-        return settings
+    layers = [module for module in student.modules() if isinstance(module, TernaryLinear) and module.is_native]
+    short = settings.bf16 and on_cpu(settings) and bool(layers)
     for layer in layers:
-        layer.gradients = torch.bfloat16
-    return replace(settings, bf16=False)
+        layer.gradients = torch.bfloat16 if short else torch.float32
+    return replace(settings, bf16=False) if short else settings
 
 
 @dataclass

@@ -17,6 +17,7 @@ from torch.autograd.graph import increment_version
 from torch.optim import Optimizer
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
+from ternarybert import _native
 from ternarybert.quantize import (
     Quantized,
     quantize_laq,
@@ -123,6 +124,11 @@ class TernaryLinear(QuantizedWeight, nn.Linear):
         layer.quantizer = quantizer
         layer.set_scheme(scheme, bits)
         return layer.train(linear.training)
+
+    @property
+    def is_native(self) -> bool:
+        """Whether native kernels multiply its codes in training, given floats on a CPU."""
+        return self.quantizer is not None and self.bits != 32 and _native.fast_kernel()
 
     def forward(self, x: Tensor) -> Tensor:
         """Q_a(x) Q_w(W)ᵀ + b."""
