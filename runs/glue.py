@@ -134,15 +134,20 @@ def row(name: str, metrics: dict[str, Any]) -> str:
     )
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("glue", help="folder with the GLUE tasks in their original layout")
-    parser.add_argument("--out", default="runs/out")
-    parser.add_argument("--tasks", nargs="+", default=TASKS, choices=TASKS)
-    parser.add_argument("--cells", nargs="+", choices=[cell.name for cell in CELLS])
+def common_options(parser: argparse.ArgumentParser, out: str = "runs/out") -> None:
+    """What all scripts of this folder that train have in common."""
+    parser.add_argument("--out", default=out, help="folder for teachers and students")
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--bf16", action="store_true", help="students multiply their gradients in bfloat16")
     parser.add_argument("--table", action="store_true", help="print the table of what is there and stop")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("glue", help="folder with the GLUE tasks in their original layout")
+    parser.add_argument("--tasks", nargs="+", default=TASKS, choices=TASKS)
+    parser.add_argument("--cells", nargs="+", choices=[cell.name for cell in CELLS])
+    common_options(parser)
     options = parser.parse_args()
     if not options.table:
         import torch

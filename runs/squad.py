@@ -22,7 +22,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from glue import lat, minilm, mistakes, say
+from glue import common_options, lat, minilm, mistakes, say
 
 from ternarybert.recipe import ONE_STAGE, PRESETS, TWO_STAGES, Recipe
 from ternarybert.tasks import SquadData, hold_out, load_squad
@@ -196,16 +196,13 @@ def read(path: Path) -> dict[str, Any]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("squad", help="folder with dev-v1.1.json, zipped or not")
-    parser.add_argument("--out", default="runs/out-squad")
     parser.add_argument("--teachers", nargs="+", default=["minilm", "e5-small"], choices=["minilm", "e5-small"])
     parser.add_argument("--cells", nargs="+", choices=[cell.name for cell in CELLS])
-    parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--accumulate", type=int, default=2, help="parts of a batch, to save memory")
     parser.add_argument("--evaluations", type=int, default=3)
     parser.add_argument("--max-steps", type=int, default=-1, help="only so many, to see that everything works")
     parser.add_argument("--part", type=int, help="only so many questions to train and to test with, likewise")
-    parser.add_argument("--bf16", action="store_true", help="students multiply their gradients in bfloat16")
-    parser.add_argument("--table", action="store_true", help="print the table of what is there and stop")
+    common_options(parser, "runs/out-squad")
     options = parser.parse_args()
     if not options.table:
         import torch

@@ -15,7 +15,7 @@ import argparse
 from pathlib import Path
 
 import glue
-from glue import mistakes, say
+from glue import common_options, mistakes, say
 
 from ternarybert.recipe import PRESETS, Recipe
 from ternarybert.tasks import TaskData
@@ -69,14 +69,11 @@ def run(options: argparse.Namespace) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("glue", help="folder with the GLUE tasks in their original layout")
-    parser.add_argument("--out", default="runs/out")
     parser.add_argument("--task", default="stsb", choices=glue.TASKS)
     parser.add_argument("--rows", type=int, default=3000)
     parser.add_argument("--held-out", type=int, default=1000)
     parser.add_argument("--cells", nargs="+", choices=list(CELLS), default=list(CELLS))
-    parser.add_argument("--threads", type=int, default=2)
-    parser.add_argument("--bf16", action="store_true", help="students multiply their gradients in bfloat16")
-    parser.add_argument("--table", action="store_true", help="print the table of what is there and stop")
+    common_options(parser)
     options = parser.parse_args()
     if not options.table:
         import torch
