@@ -1,7 +1,13 @@
 """What a classroom does to a student before it learns."""
 
+from functools import partial
+
+import pytest
 import torch
 
+from ternarybert.baselines.layers import BaselineLinear
+from ternarybert.baselines.models import quantize_model
+from ternarybert.baselines.uniform import minmax
 from ternarybert.distill.classroom import shorten
 from ternarybert.distill.run import Settings
 from ternarybert.recipe import PRESETS
@@ -15,8 +21,9 @@ def gradients(student):
     return {module.gradients for module in student.modules() if isinstance(module, TernaryLinear)}
 
 
-def test_bfloat16_is_for_the_gradients_of_students_that_multiply_integers():
-    student = make_student(tiny.bert(), PRESETS["default"])
+@pytest.mark.parametrize("bits", ["2-2-8", "2-2-32"])
+def test_bfloat16_is_for_the_gradients_of_quantized_students(bits):
+    student = make_student(tiny.bert(), PRESETS["default"].with_bits(bits))
     assert not shorten(student, SHORT).bf16
     assert gradients(student) == {torch.bfloat16}
     assert not shorten(student, Settings(device="cpu")).bf16
@@ -24,8 +31,13 @@ def test_bfloat16_is_for_the_gradients_of_students_that_multiply_integers():
 
 
 def test_all_others_are_left_to_autocast(monkeypatch):
-    for bits in ("2-2-32", "32-2-8"):
-        assert shorten(make_student(tiny.bert(), PRESETS["default"].with_bits(bits)), SHORT) is SHORT
+    assert shorten(make_student(tiny.bert(), PRESETS["default"].with_bits("32-2-8")), SHORT) is SHORT
     assert shorten(tiny.bert(), SHORT) is SHORT
     monkeypatch.setenv("TERNARYBERT_KERNEL", "portable")
     assert shorten(make_student(tiny.bert(), PRESETS["default"]), SHORT) is SHORT
+
+
+def test_a_baseline_is_shortened_too():
+    model = quantize_model(tiny.bert(), lambda _: partial(minmax, bits=8), activation_bits=8)
+    assert not shorten(model, SHORT).bf16
+    assert {layer.gradients for layer in model.modules() if isinstance(layer, BaselineLinear)} == {torch.bfloat16}

@@ -15,6 +15,8 @@ from ternarybert.baselines.noise import draw, noisy
 from ternarybert.baselines.product import BLOCK, CENTROIDS, as_blocks, assign, k_means, means, product_parts
 from ternarybert.baselines.stored import Stored, WeightQuantizer
 from ternarybert.quantize import straight_through
+from ternarybert.student import short
+from ternarybert.student.short import ShortGradients
 
 
 class BaselineWeight(nn.Module):
@@ -45,7 +47,7 @@ class BaselineWeight(nn.Module):
         return straight_through(self.weight, self.stored().w_hat)
 
 
-class BaselineLinear(BaselineWeight, nn.Linear):
+class BaselineLinear(BaselineWeight, ShortGradients, nn.Linear):
     """A linear layer."""
 
     quantize_input: nn.Module | None
@@ -64,7 +66,7 @@ class BaselineLinear(BaselineWeight, nn.Linear):
     def forward(self, x: Tensor) -> Tensor:
         """Q_a(x) Q_w(W)ᵀ + b."""
         x = x if self.quantize_input is None else self.quantize_input(x)
-        return nn.functional.linear(x, self.w_tilde(), self.bias)
+        return short.linear(x, self.w_tilde(), self.bias, self.gradients)
 
 
 class BaselineEmbedding(BaselineWeight, nn.Embedding):

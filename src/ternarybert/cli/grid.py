@@ -73,6 +73,7 @@ class GridOptions:
     device: Annotated[
         str | None, option("--device", help="cpu or cuda; by default cuda where there is one.", panel=_TRAINING)
     ] = None
+    bf16: Annotated[bool, option("--bf16", help="Compute in bfloat16 where it is safe.", panel=_TRAINING)] = False
     threads: Annotated[int | None, option("--threads", help="Processor threads.", panel=_TRAINING, min=1)] = None
     force: Annotated[bool, option("--force", help="Drop what an earlier run left in the folder.", panel=_OUTPUT)] = (
         False
@@ -123,7 +124,7 @@ class GridOptions:
         check_device(self.device)
         if self.threads is not None:
             torch.set_num_threads(self.threads)
-        return Settings(device=self.device, max_steps=self.max_steps or -1, evaluations=3)
+        return Settings(device=self.device, bf16=self.bf16, max_steps=self.max_steps or -1, evaluations=3)
 
 
 def fewer_rows(data: TaskData | SquadData, count: int | None) -> TaskData | SquadData:

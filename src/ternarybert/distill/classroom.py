@@ -23,7 +23,7 @@ from ternarybert.distill.run import Evaluating, Settings, losses, make_collator,
 from ternarybert.distill.scores import main_metric
 from ternarybert.distill.trainer import DistillTrainer
 from ternarybert.recipe import Recipe
-from ternarybert.student import TernaryLinear
+from ternarybert.student.short import ShortGradients
 
 
 class StudentTrainer(Evaluating, DistillTrainer):
@@ -34,11 +34,11 @@ T = TypeVar("T", bound=StudentTrainer)
 
 
 def shorten(student: PreTrainedModel, settings: Settings) -> Settings:
-    """Let a student that multiplies integers use bfloat16 for its gradients alone; returns what is left to Trainer.
+    """Let a quantized student use bfloat16 for its gradients alone; returns what is left to Trainer.
 
-    Autocast would round what the integers are made of. All others, such as students at 2-2-32, are left to it.
+    Autocast would round what the integers are made of. All others, such as students in floats, are left to it.
     """
-    layers = [module for module in student.modules() if isinstance(module, TernaryLinear) and module.is_native]
+    layers = [module for module in student.modules() if isinstance(module, ShortGradients) and module.shortens]
     short = settings.bf16 and on_cpu(settings) and bool(layers)
     for layer in layers:
         layer.gradients = torch.bfloat16 if short else torch.float32

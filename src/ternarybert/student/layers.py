@@ -28,8 +28,9 @@ from ternarybert.quantize import (
 )
 from ternarybert.quantize.quantized import dequantize
 from ternarybert.recipe import ROW, WeightScheme
-from ternarybert.student import exact, native
+from ternarybert.student import exact, native, short
 from ternarybert.student.activations import ActivationQuantizer
+from ternarybert.student.short import ShortGradients
 
 
 def _count_change(optimizer: Optimizer, *_: Any) -> None:
@@ -108,11 +109,10 @@ def _unknown() -> None:
     return None
 
 
-class TernaryLinear(QuantizedWeight, nn.Linear):
+class TernaryLinear(QuantizedWeight, ShortGradients, nn.Linear):
     """A linear layer with quantized weight and, where it has a quantizer for it, quantized input."""
 
     quantizer: ActivationQuantizer | None
-    gradients = torch.float32  # in which gradients are multiplied where the native kernels multiply codes
 
     @classmethod
     def from_linear(
@@ -126,9 +126,9 @@ class TernaryLinear(QuantizedWeight, nn.Linear):
         return layer.train(linear.training)
 
     @property
-    def is_native(self) -> bool:
-        """Whether native kernels multiply its codes in training, given floats on a CPU."""
-        return self.quantizer is not None and self.bits != 32 and _native.fast_kernel()
+    def shortens(self) -> bool:
+        """Where only its weight is quantized, or native kernels multiply its codes in training."""
+        return self.bits != 32 and (self.quantizer is None or _native.fast_kernel())
 
     def forward(self, x: Tensor) -> Tensor:
         """Q_a(x) Q_w(W)ᵀ + b."""
@@ -139,7 +139,7 @@ class TernaryLinear(QuantizedWeight, nn.Linear):
             return nn.functional.linear(x, self.weight, self.bias)
         w = straight_through(self.weight, self.w_hat(), clip=self.scheme.clip)
         if self.quantizer is None:
-            return nn.functional.linear(x, w, self.bias)
+            return short.linear(x, w, self.bias, self.gradients)
         if native.fits(x, w):
             codes, weight = self.quantizer.linear_input_codes(x), self.integers()
             return native.linear(codes, w, weight.codes, weight.scale, self.bias, self.gradients)

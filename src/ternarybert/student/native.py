@@ -18,6 +18,7 @@ from torch.autograd.function import once_differentiable
 
 from ternarybert import _native
 from ternarybert.quantize.quantized import dequantize
+from ternarybert.student.short import of_inputs, of_weights
 
 LARGEST = 65536  # inputs or outputs that the kernels take
 
@@ -98,10 +99,10 @@ class _Linear(torch.autograd.Function):
         short = flat.to(ctx.gradients)
         of_x = of_w = of_bias = None
         if ctx.needs_input_grad[0]:
-            of_x = (short @ w_hat.to(ctx.gradients)).float().view(codes.shape)
+            of_x = of_inputs(short, w_hat).view(codes.shape)
         if ctx.needs_input_grad[3]:
             x_hat = dequantize(codes, x_scale, x_offset).view(-1, codes.shape[-1])
-            of_w = (short.T @ x_hat.to(ctx.gradients)).float()
+            of_w = of_weights(short, x_hat)
         if ctx.needs_input_grad[6]:
             of_bias = flat.sum(0)
         return of_x, None, None, of_w, None, None, of_bias, None
