@@ -1,6 +1,7 @@
 """What is said after Ctrl-C can be typed as it stands."""
 
 import sys
+import time
 
 import pytest
 import typer
@@ -52,3 +53,35 @@ def test_several_processes(stop):
 def test_nothing_to_go_on_from(stop, tmp_path):
     (tmp_path / "out.work" / "checkpoint-5").rmdir()
     assert stop().endswith("stopped before the first checkpoint; nothing is kept")
+
+
+class Interrupted:
+    """Is being deleted when Ctrl-C arrives."""
+
+    def __del__(self):
+        raise KeyboardInterrupt
+
+
+def test_ctrl_c_while_an_object_is_deleted_is_not_lost(capfd):
+    before = sys.unraisablehook
+    deadline = time.monotonic() + 30
+    with pytest.raises(typer.Exit) as end, job():
+        Interrupted()
+        while time.monotonic() < deadline:
+            time.sleep(0.01)
+    assert end.value.exit_code == 130
+    assert time.monotonic() < deadline
+    assert capfd.readouterr().err == "\nternarybert: stopped\n"
+    assert sys.unraisablehook is before
+
+
+def test_other_troubles_of_deleting_are_told_as_ever(monkeypatch):
+    class Broken:
+        def __del__(self):
+            raise ValueError("broken")
+
+    told = []
+    monkeypatch.setattr(sys, "unraisablehook", lambda dropped: told.append(str(dropped.exc_value)))
+    with job():
+        Broken()
+    assert told == ["broken"]

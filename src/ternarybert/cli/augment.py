@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from ternarybert.cli.job import heeding_ctrl_c
 from ternarybert.errors import DataError
 
 if TYPE_CHECKING:
@@ -195,7 +196,8 @@ def rows_bar(console: Console) -> Iterator[Progress]:
 def _stopped_in_one_line() -> Iterator[None]:
     """Ctrl-C is no accident."""
     try:
-        yield
+        with heeding_ctrl_c():
+            yield
     except KeyboardInterrupt:
         typer.echo("\nternarybert: stopped; the same command goes on from here", err=True)
         raise typer.Exit(130) from None

@@ -5,10 +5,12 @@ A user's mistake, a full disk and Ctrl-C are one line each. Of several processes
 
 from __future__ import annotations
 
+import _thread
 import errno
 import os
 import shlex
 import sys
+import threading
 import time
 import warnings
 from collections.abc import Iterator
@@ -25,6 +27,7 @@ if TYPE_CHECKING:
 
 _WIDTH = 120  # of tables that go into a file or a pipe
 _INTERRUPTED = 130  # what a shell calls a command that Ctrl-C ended
+_A_MOMENT = 0.01  # seconds
 _LET_THE_FIRST_SPEAK = 5  # seconds
 _NO_MEMORY = ("out of memory", "can't allocate memory", "not enough memory")
 _NO_SPACE = ("no space left", "storagefull", "pytorchstreamwriter failed", "unexpected pos")  # the last two: torch.save
@@ -58,7 +61,8 @@ def job(output: Path | None = None, *, stopped: str | None = None) -> Iterator[N
     `stopped` is what to say after Ctrl-C instead, by a command that goes on in its own way.
     """
     try:
-        yield
+        with heeding_ctrl_c():
+            yield
     except KeyboardInterrupt:
         if is_first_process():
             typer.echo(f"\nternarybert: {stopped or _how_to_go_on(output)}", err=True)
@@ -76,6 +80,24 @@ def job(output: Path | None = None, *, stopped: str | None = None) -> Iterator[N
         if line is None:
             raise
         raise OutputError(line) from error
+
+
+@contextmanager
+def heeding_ctrl_c() -> Iterator[None]:
+    """Python drops a Ctrl-C that arrives while it deletes an object; here it is sent once more."""
+    usual = sys.unraisablehook
+
+    def hook(dropped: sys.UnraisableHookArgs) -> None:
+        if dropped.exc_type is KeyboardInterrupt:
+            threading.Timer(_A_MOMENT, _thread.interrupt_main).start()  # at once, it would be dropped with this hook
+        else:
+            usual(dropped)
+
+    sys.unraisablehook = hook
+    try:
+        yield
+    finally:
+        sys.unraisablehook = usual
 
 
 @contextmanager
