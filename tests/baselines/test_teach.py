@@ -2,10 +2,11 @@
 
 import json
 import time
+from dataclasses import replace
 
 import pytest
 import torch
-from transformers import AlbertConfig, AlbertForSequenceClassification, DistilBertConfig, TrainerCallback
+from transformers import AlbertConfig, AlbertForSequenceClassification, BertConfig, DistilBertConfig, TrainerCallback
 from transformers import DistilBertForSequenceClassification as DistilBert
 
 from ternarybert.baselines.bits import Widths
@@ -14,6 +15,7 @@ from ternarybert.baselines.methods import METHODS, Lesson
 from ternarybert.baselines.sensitivity import layer_sensitivities
 from ternarybert.baselines.teach import teach
 from ternarybert.distill.clock import Clock
+from ternarybert.distill.finetune import usual_schedule
 from ternarybert.distill.run import Settings
 from ternarybert.errors import OptionError
 from ternarybert.recipe import PRESETS, Recipe
@@ -56,7 +58,8 @@ def test_every_method_gives_figures(method, bits, room, teacher, tmp_path):
     else:
         assert 0 < report["size"]["bytes"] < report["teacher_size"]["bytes"]
     assert report["size"]["ratio"] == report["teacher_size"]["bytes"] / report["size"]["bytes"]
-    assert list(tmp_path.glob("cell*")) == [], "work is cleared away"
+    trained = method not in ("gobo", "minmax")
+    assert [path.name for path in tmp_path.glob("cell*")] == (["cell.work"] if trained else [])
 
 
 def test_eight_bits_answer_as_the_teacher_does(room, teacher, tmp_path):
@@ -178,3 +181,48 @@ def test_our_recipe_is_the_one_that_was_given(room, teacher):
     recipe = Recipe().with_bits("3-3-8")
     made = METHODS["ternarybert"](Lesson(room, teacher, "3-3-8", recipe))
     assert made.recipe == recipe
+
+
+@pytest.mark.parametrize("method, bits, kind", [("q8bert", "8-8-8", "AdamW"), ("ternarybert", "2-2-8", "BertAdam")])
+def test_what_learns_from_labels_has_the_optimizer_of_teachers(method, bits, kind, room, teacher, tmp_path):
+    seen = []
+
+    class See(TrainerCallback):
+        def on_step_end(self, args, state, control, optimizer=None, **_):
+            seen.append(type(getattr(optimizer, "optimizer", optimizer)).__name__)
+
+    teach(method, lesson(room, teacher, bits), tmp_path / "cell", replace(QUICK, callbacks=(See(),)))
+    assert set(seen) == {kind}
+
+
+def test_labels_alone_do_not_change_the_optimizer_of_our_own(room, teacher, tmp_path):
+    """The paper's ablation: only the loss differs."""
+    bare = {"distill.hidden": 0, "distill.attention": 0, "distill.logits": 0, "distill.labels": 1}
+    student = METHODS["ternarybert"](Lesson(room, teacher, "2-2-8", PRESETS["default"].override(bare)))
+    assert student.recipe is not None
+    assert student.lessons().schedule == PRESETS["default"].schedule
+
+
+@pytest.mark.parametrize("width, rate", [(384, 1e-4), (768, 3e-5), (1024, 3e-5)])
+def test_wide_models_learn_from_labels_with_a_smaller_rate(width, rate):
+    assert usual_schedule(BertConfig(hidden_size=width)).learning_rate == rate
+
+
+def test_a_long_preparation_costs_steps_and_nothing_else(room, teacher, tmp_path):
+    now, rates = [0.0], []
+
+    class Second(TrainerCallback):
+        def on_step_begin(self, args, state, control, optimizer=None, **_):
+            now[0] += 1.0
+            rates.append(optimizer.param_groups[0]["lr"])
+
+    room.ask()
+    room.seconds = 0.0
+    clock = Clock(60.0, 2, lambda: now[0])
+    now[0] = 40.0  # the method prepared itself
+    settings = Settings(device="cpu", clock=clock, callbacks=(Second(),))
+    report = teach("q8bert", lesson(room, teacher, "8-8-8"), tmp_path / "cell", settings)
+    assert report["steps"] == 20
+    highest = usual_schedule(room.teacher.config).learning_rate
+    assert rates[2] == pytest.approx(highest)  # warm-up over a tenth of what is left
+    assert rates[-1] == pytest.approx(highest * 1 / 18)

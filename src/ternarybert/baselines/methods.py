@@ -1,7 +1,7 @@
 """Every method of the comparison as a record: how a student is made of the teacher, and what it then learns from.
 
 A method that trains uses the trainer of our own method. The ones that their papers train on labels have no distillation
-terms, and the schedule of `finetune`; post-training methods are done when they are made.
+terms, and the schedule and optimizer of `finetune`; post-training methods are done when they are made.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from ternarybert.baselines.sensitivity import layer_sensitivities, some_batches
 from ternarybert.baselines.stored import WeightQuantizer, keep
 from ternarybert.baselines.uniform import grouped, minmax, symmetric
 from ternarybert.distill.classroom import Classroom
-from ternarybert.distill.finetune import SCHEDULE
+from ternarybert.distill.finetune import usual_schedule
 from ternarybert.distill.models import check_tokenizer, load_encoder, load_tokenizer, load_trained
 from ternarybert.distill.ternarize import set_dropout
 from ternarybert.errors import OptionError
@@ -38,7 +38,6 @@ FLOATS = Recipe(
     weight=WeightScheme("none"),
     embedding=WeightScheme("none"),
     distill=Distill(hidden=0.0, attention=0.0, logits=0.0, labels=1.0),
-    schedule=SCHEDULE,
 )
 # TinyBERT learns the Transformer layers first and the predictions afterwards.
 TINY_STAGES = (Stage(0.5, ("hidden", "attention")), Stage(0.5, ("logits",)))
@@ -70,10 +69,14 @@ class Student:
     """What a method makes."""
 
     model: PreTrainedModel
-    recipe: Recipe = FLOATS
+    recipe: Recipe | None = None  # None: learns from labels, as a teacher does
     trains: bool = True
     callbacks: tuple[TrainerCallback, ...] = ()
     tokenizer: PreTrainedTokenizerBase | None = None  # where it does not read the teacher's tokens
+
+    def lessons(self) -> Recipe:
+        """What it learns from, and how fast."""
+        return self.recipe or replace(FLOATS, schedule=usual_schedule(self.model.config))
 
 
 def ternarybert(lesson: Lesson) -> Student:

@@ -5,7 +5,6 @@ Nothing is kept but what was measured: a comparison is about figures, and `terna
 
 from __future__ import annotations
 
-import shutil
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -19,8 +18,10 @@ from ternarybert.distill.classroom import Classroom, StudentTrainer
 from ternarybert.distill.features import predict_logits
 from ternarybert.distill.run import Settings, plan, train, versions
 from ternarybert.distill.scores import main_metric
+from ternarybert.distill.trainer import BertTrainer
 from ternarybert.distill.work import prepare_work
 from ternarybert.errors import UnsupportedModelError
+from ternarybert.recipe import Recipe
 from ternarybert.tasks.scores import mean_scores
 
 
@@ -35,29 +36,39 @@ class BaselineTrainer(StudentTrainer):
         return True
 
 
+class LabelTrainer(BaselineTrainer):
+    """Learns from labels, with the optimizer that teachers have: BertAdam's first steps would be too large."""
+
+    def create_optimizer(self, model: Any = None) -> Any:
+        """AdamW with bias correction."""
+        return BertTrainer.create_optimizer(self, model)
+
+
 def teach(
     method: str, lesson: Lesson, output: Path, settings: Settings, schedule: dict[str, object] | None = None
 ) -> dict[str, Any]:
-    """Make the student, train it if the method trains, and measure it; work goes to `output`.work meanwhile.
+    """Make the student, train it if the method trains, and measure it.
 
-    `schedule` are fields of the recipe's schedule that are to be the same for all methods.
+    Work goes to `output`.work and stays: until the result is kept, a kill must not cost a whole training. `schedule`
+    are fields of the recipe's schedule that are to be the same for all methods.
     """
     start = time.perf_counter()
     student = METHODS[method](lesson)
-    student = replace(student, recipe=student.recipe.override(schedule or {}))
+    recipe = student.lessons().override(schedule or {})
     room = _room(lesson, student)
     if student.trains:
-        report = _train(method, lesson, student, room, output, settings)
+        report = _train(method, lesson, student, recipe, room, output, settings)
     else:
-        report = _evaluate(student, room, lesson.seed)
-    size = size_of(student.model, student.recipe)
+        report = _evaluate(student, room, lesson.seed) | {"seconds": round(time.perf_counter() - start, 1)}
+    if settings.clock is not None:
+        report["seconds"] = round(settings.clock.spent, 1)
+    size = size_of(student.model, recipe)
     ratio = float_size(room.teacher).bytes / size.bytes
     return report | {
         "method": method,
         "bits": lesson.bits,
         "size": size.as_dict() | {"ratio": ratio},
         "teacher_size": float_size(room.teacher).as_dict(),
-        "seconds": round(time.perf_counter() - start if settings.clock is None else settings.clock.spent, 1),
     }
 
 
@@ -73,17 +84,16 @@ def _room(lesson: Lesson, student: Student) -> Classroom:
 
 
 def _train(
-    method: str, lesson: Lesson, student: Student, room: Classroom, output: Path, settings: Settings
+    method: str, lesson: Lesson, student: Student, recipe: Recipe, room: Classroom, output: Path, settings: Settings
 ) -> dict[str, Any]:
-    distill = student.recipe.distill
-    recipe = student.recipe.for_task(two_stages=room.head.two_stages and bool(distill.hidden or distill.attention))
+    distill = recipe.distill
+    recipe = recipe.for_task(two_stages=room.head.two_stages and bool(distill.hidden or distill.attention))
     what = {"method": method, "bits": lesson.bits, "source": lesson.source}
     work = prepare_work(output, settings, plan(lesson.teacher, room.data, recipe, settings) | what)
     settings = replace(settings, callbacks=(*settings.callbacks, *student.callbacks))
-    trainer = room.trainer(BaselineTrainer, student.model, recipe, settings, work)
-    report = room.report(trainer, train(trainer, settings, work), recipe, settings.seed)
-    shutil.rmtree(work)
-    return report
+    kind = LabelTrainer if student.recipe is None else BaselineTrainer
+    trainer = room.trainer(kind, student.model, recipe, settings, work)
+    return room.report(trainer, train(trainer, settings, work), recipe, settings.seed)
 
 
 def _evaluate(student: Student, room: Classroom, seed: int) -> dict[str, Any]:

@@ -31,8 +31,6 @@ REPRODUCE_EXAMPLE = (
 )
 _WHAT = "What is reproduced"
 _STOPPED = "stopped; the same command goes on from here"
-_BASE_RATE = 3e-5  # fine-tuning of BERT-base; narrower models like more
-_WIDE = 768
 
 
 @dataclass(frozen=True)
@@ -156,16 +154,13 @@ def _teacher(asked: _Job, task: str, data: TaskData | SquadData) -> str:
     if folder.exists():
         return str(folder)
     from ternarybert.cli.progress import ShowProgress
-    from ternarybert.distill.finetune import SCHEDULE, finetune
-    from ternarybert.distill.models import load_config
+    from ternarybert.distill.finetune import finetune
     from ternarybert.distill.work import work_folder
 
-    width = getattr(load_config(asked.model), "hidden_size", 0)
-    schedule = replace(SCHEDULE, learning_rate=_BASE_RATE) if width >= _WIDE else SCHEDULE
     asked.console.print(f"{task}: fine-tuning the teacher")
     settings = replace(asked.grid.settings(), resume=work_folder(folder).exists(), max_steps=-1)
     with ShowProgress(asked.console, "fine-tuning") as progress:
-        finetune(asked.model, data, folder, Recipe(schedule=schedule), replace(settings, callbacks=(progress,)))
+        finetune(asked.model, data, folder, None, replace(settings, callbacks=(progress,)))
     return str(folder)
 
 

@@ -130,10 +130,11 @@ def _finetune(
     model: str, rows: TaskData | SquadData, output: Path, how: TrainOptions, out: OutputOptions
 ) -> dict[str, Any]:
     from ternarybert.cli.progress import ShowProgress
-    from ternarybert.distill.finetune import SCHEDULE
     from ternarybert.distill.finetune import finetune as run
+    from ternarybert.distill.finetune import usual_schedule
+    from ternarybert.distill.models import load_config
 
-    recipe = Recipe(schedule=SCHEDULE).override(how.schedule())
+    recipe = Recipe(schedule=usual_schedule(load_config(model))).override(how.schedule())
     console = make_console(errors=True)
     console.print(describe(rows))
     with ShowProgress(console, "fine-tuning") as progress:

@@ -6,6 +6,7 @@ start to its last evaluation, for every method alike; what the teacher is asked 
 
 from __future__ import annotations
 
+import shutil
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
@@ -89,6 +90,7 @@ def compare(
     for number, cell in enumerate(left, 1):
         with watch(cell, number, len(left)) as callback:
             place.keep(cell, _result(comparison, cell, room, place, callback))
+            shutil.rmtree(work_folder(place.output(cell)), ignore_errors=True)
         after(teacher)
     return teacher
 

@@ -2,7 +2,8 @@
 
 How many steps fit into ten minutes depends on the method and on what else the machine does, and is not known before.
 With a schedule over time nothing has to be known: a slower method takes fewer steps, and all end when they should.
-Time is counted from the start of the job, loading and evaluating included. A resumed run goes on counting from its
+Time is counted from the start of the job, preparing and evaluating included; the learning rate follows what is left
+when training begins. A resumed run goes on counting from its
 checkpoint. On a machine that others use too, the processor's time is the fairer measure.
 """
 
@@ -27,6 +28,7 @@ class Clock(TrainerCallback):  # type: ignore[misc]
     def __init__(self, seconds: float, evaluations: int = 3, now: Callable[[], float] = time.monotonic) -> None:
         self.seconds, self.evaluations, self.now = seconds, evaluations, now
         self.earlier = 0.0  # seconds that runs before this one took up to their last checkpoint
+        self.prepared = 0.0  # seconds that were over when training began
         self.reserve = 0.0  # seconds to keep for the last evaluation
         self.started = now()
         self._work = Path()
@@ -42,14 +44,23 @@ class Clock(TrainerCallback):  # type: ignore[misc]
         """The share of the time that is over, up to 1."""
         return min(1.0, self.spent / max(1e-9, self.seconds - self.reserve))
 
+    @property
+    def trained(self) -> float:
+        """The share of the time for training that is over, up to 1: what the learning rate follows."""
+        whole = max(1e-9, self.seconds - self.reserve - self.prepared)
+        return min(1.0, max(0.0, self.spent - self.prepared) / whole)
+
     def attach(self, work: Path, *, resumed: bool) -> None:
         """Where to keep the time; a resumed run takes it from there."""
         self._work = work
         if resumed and (work / _NOTE).is_file():
-            self.earlier = float(read_json(work / _NOTE)["seconds"])
+            note = read_json(work / _NOTE)
+            self.earlier, self.prepared = float(note["seconds"]), float(note["prepared"])
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         """Find the next evaluation; those that were before a checkpoint are done."""
+        if state.global_step == 0:
+            self.prepared = self.spent
         self._next = int(self.progress * self.evaluations) + 1
 
     def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
@@ -63,7 +74,8 @@ class Clock(TrainerCallback):  # type: ignore[misc]
             if self.spent + 2 * self.reserve <= self.seconds:  # else there is time for the last evaluation only
                 self._asked = self.now()
                 control.should_evaluate = True
-        state.max_steps = now if done >= 1.0 else max(now + 1, round(now / done))
+        # Trainer stops at this number on its own, one step later at the earliest: a bad guess must not end a run.
+        state.max_steps = now if done >= 1.0 else max(now + 2, round(now / max(self.trained, 1e-9)))
 
     def on_evaluate(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         """The last evaluation will take as long as this one."""
@@ -72,4 +84,4 @@ class Clock(TrainerCallback):  # type: ignore[misc]
 
     def on_save(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         """Note the time that belongs to this checkpoint."""
-        write_json(self._work / _NOTE, {"seconds": self.spent})
+        write_json(self._work / _NOTE, {"seconds": self.spent, "prepared": self.prepared})

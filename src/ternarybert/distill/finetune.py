@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from safetensors import SafetensorError, safe_open
+from transformers import PretrainedConfig
 
 from ternarybert.distill.features import Features
 from ternarybert.distill.head import AnyData, AnyTask
@@ -29,7 +31,8 @@ from ternarybert.errors import DataError
 from ternarybert.recipe import Recipe, Schedule
 
 TEACHER_MARKER = "finetune.json"
-SCHEDULE = Schedule(learning_rate=1e-4, warmup=0.1, gradient_clip="global")  # suits small BERTs; base likes 3e-5
+SCHEDULE = Schedule(learning_rate=1e-4, warmup=0.1, gradient_clip="global")  # suits small BERTs
+BASE_RATE, BASE_WIDTH = 3e-5, 768  # what BERT-base and larger ones like
 
 
 class FinetuneTrainer(Evaluating, BertTrainer):
@@ -48,14 +51,20 @@ class FinetuneTrainer(Evaluating, BertTrainer):
             return False
 
 
+def usual_schedule(config: PretrainedConfig) -> Schedule:
+    """How a model of this width is fine-tuned: wide ones with a smaller rate."""
+    wide = getattr(config, "hidden_size", 0) >= BASE_WIDTH
+    return replace(SCHEDULE, learning_rate=BASE_RATE) if wide else SCHEDULE
+
+
 def finetune(
     model: str, data: AnyData, output: str | Path, recipe: Recipe | None = None, settings: Settings | None = None
 ) -> dict[str, Any]:
     """Train `model` on labels or answers, write the best as a Hugging Face folder, and return what was measured.
 
-    Of the recipe only the schedule counts.
+    Of the recipe only the schedule counts; without one it is the usual of the model's width.
     """
-    recipe, settings, output = recipe or Recipe(schedule=SCHEDULE), settings or Settings(), Path(output)
+    settings, output = settings or Settings(), Path(output)
     task, head = data.task, head_of(data.task)
     head.check_labels(data)
     if not data.evals:
@@ -63,6 +72,7 @@ def finetune(
     check_output(output, settings, TEACHER_MARKER)
     network, tokenizer = load_encoder(model, head, settings.seed), load_tokenizer(model)
     check_tokenizer(tokenizer, network)
+    recipe = recipe or Recipe(schedule=usual_schedule(network.config))
     features = head.features(data, tokenizer, network, labelled=True)
     assert features.train is not None  # check_labels says so
     work = prepare_work(output, settings, plan(model, data, recipe, settings))

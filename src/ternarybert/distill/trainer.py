@@ -67,7 +67,7 @@ class BertTrainer(Trainer):  # type: ignore[misc]
         if self.lr_scheduler is None:
             optimizer = self.optimizer if optimizer is None else optimizer
             warmup, clock = self.recipe.schedule.warmup, self.clock
-            progress = None if clock is None else (lambda _: clock.progress)
+            progress = None if clock is None else (lambda _: clock.trained)
             self.lr_scheduler = linear_schedule(optimizer, num_training_steps, warmup, progress)
             self._created_lr_scheduler = True
         return self.lr_scheduler
