@@ -57,6 +57,11 @@ def test_a_comparison_is_a_table_and_a_figure(run, teacher, table, out):
     assert "5 of 5 are done already" in again.out
     assert "1 of" not in again.out
 
+    more = run("compare", teacher, "--train", table, *COLUMNS, "--method", "minmax", *QUICK, "-o", out)
+    assert "Q-BERT" not in more.out, "the screen shows what was asked for"
+    whole = (out / "table.md").read_text()
+    assert whole.index("post-training min-max") < whole.index("| Q-BERT | 4-8-8 |"), "the folder has all"
+
 
 def test_a_killed_comparison_is_finished_by_the_same_command(run, teacher, table, out):
     command = ["compare", teacher, "--train", table, *COLUMNS, "--method", "q8bert", "--device", "cpu", "-o", out]
@@ -160,6 +165,21 @@ def test_an_experiment_of_the_paper_beside_ours(run, encoder, glue, out):
     assert "with data augmentation: ternarybert ternarize --augment" in other.out
     assert "fine-tuning the teacher" not in other.out, "the teacher is there"
     assert "1 of 2 are done already" in other.out, "the plain student is the same in both tables"
+
+
+def test_a_teacher_of_another_model_is_not_taken_for_this_one(run, fails, encoder, glue, out, tmp_path):
+    command = ["reproduce", "3bit", "--data", glue, "--task", "rte", "-o", out, *QUICK]
+    first = run(*command, "--model", encoder)
+    assert first.code == 0, first.err
+    other = tmp_path / "other"
+    tiny.bert(vocab_size=len(tiny.tokenizer()), seed=9).bert.save_pretrained(other)
+    tiny.tokenizer().save_pretrained(other)
+    assert "was made with another model" in fails(*command, "--model", other)
+    assert "was made with another data" in fails(*command, "--model", encoder, "--rows", "20")
+    taken = run(*command[:-2], "-o", tmp_path / "again", *QUICK, "--teacher", f"rte={out / 'rte' / 'teacher'}")
+    assert taken.code == 0, taken.err
+    assert "not BERT-base" in (tmp_path / "again" / "3bit.md").read_text(), "the teacher says what it is"
+    assert "Every student took 4 steps" in (tmp_path / "again" / "3bit.md").read_text()
 
 
 def test_mistakes_of_reproduce(fails, encoder, glue, out):

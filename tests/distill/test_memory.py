@@ -93,6 +93,8 @@ def test_only_where_it_pays(teacher, numbered):
     assert remember(teacher, numbered, collate, arguments(), RECIPE, HEAD) is not None
     assert remember(teacher, numbered, collate, arguments(num_train_epochs=1), RECIPE, HEAD) is None
     assert remember(teacher, numbered, collate, arguments(max_steps=1), RECIPE, HEAD) is None
+    known = TeacherMemory(teacher, numbered, collate, HEAD)  # of an earlier student
+    assert remember(teacher, numbered, collate, arguments(max_steps=1), RECIPE, HEAD, known) is known
     unmasked = dataclasses.replace(RECIPE, distill=dataclasses.replace(RECIPE.distill, masked=False))
     assert remember(teacher, numbered, collate, arguments(), unmasked, HEAD) is None
 

@@ -55,7 +55,7 @@ def centroids(w: Tensor, bits: int) -> Tensor:
     """The 2^bits values, in order, whose sum of distances was the smallest of all rounds."""
     values = w.sort().values
     sums = torch.cat([values.new_zeros(1), values.cumsum(0)])
-    edges = torch.linspace(0, len(values), 2**bits + 1, dtype=torch.float64).round().long()
+    edges = torch.linspace(0, len(values), 2**bits + 1, dtype=torch.float64, device=values.device).round().long()
     best, least = _means(values, sums, edges), math.inf
     found = best
     for _ in range(_MOST_ROUNDS):

@@ -18,15 +18,15 @@ TOLERANCE = 1e-2  # layers differ by far more
 
 def top_eigenvalue(
     product: Callable[[list[Tensor]], Sequence[Tensor]],
-    shapes: Sequence[torch.Size],
+    like: Sequence[Tensor],
     *,
     iterations: int = ITERATIONS,
     tolerance: float = TOLERANCE,
     seed: int = 0,
 ) -> float:
-    """The eigenvalue largest in magnitude of a symmetric operator on lists of tensors."""
+    """The eigenvalue largest in magnitude of a symmetric operator on lists of tensors `like` these."""
     generator = torch.Generator().manual_seed(seed)
-    v = [torch.randn(shape, generator=generator) for shape in shapes]
+    v = [torch.randn(one.shape, generator=generator).to(one) for one in like]
     v = _scaled(v, 1 / _norm(v))
     value = 0.0
     for _ in range(iterations):
@@ -50,7 +50,7 @@ def layer_eigenvalues(loss: Tensor, layers: Sequence[Sequence[Tensor]], **option
         def product(v: list[Tensor], own: list[Tensor] = own, layer: Sequence[Tensor] = layer) -> Sequence[Tensor]:
             return torch.autograd.grad(own, layer, grad_outputs=v, retain_graph=True)
 
-        values.append(top_eigenvalue(product, [weight.shape for weight in layer], **options))  # type: ignore[arg-type]
+        values.append(top_eigenvalue(product, layer, **options))  # type: ignore[arg-type]
     return values
 
 

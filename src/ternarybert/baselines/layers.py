@@ -7,12 +7,22 @@ gradient of the quantized one. What a layer is fed with goes through a `MovingRa
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from ternarybert.baselines.noise import draw, noisy
-from ternarybert.baselines.product import BLOCK, CENTROIDS, as_blocks, assign, k_means, means, product_parts
+from ternarybert.baselines.product import (
+    BLOCK,
+    CENTROIDS,
+    as_blocks,
+    assign,
+    k_means,
+    means,
+    product_parts,
+    product_quantize,
+)
 from ternarybert.baselines.stored import Stored, WeightQuantizer
 from ternarybert.quantize import straight_through
 from ternarybert.student import short
@@ -25,7 +35,7 @@ class BaselineWeight(nn.Module):
     weight: Tensor
     quantize: WeightQuantizer
     noise: Noise | None
-    _cache: tuple[int, Stored] | None
+    _cache: tuple[tuple[Any, ...], Stored] | None
 
     def set_quantizer(self, quantize: WeightQuantizer, noise: Noise | None = None) -> None:
         """How to quantize; to be called once, by whoever makes the layer."""
@@ -33,9 +43,10 @@ class BaselineWeight(nn.Module):
 
     def stored(self) -> Stored:
         """The weight as it would be stored now, remembered until it changes."""
-        if self._cache is None or self._cache[0] != self.weight._version:
+        state = (self.weight._version, self.weight.device, self.weight.dtype)
+        if self._cache is None or self._cache[0] != state:
             with torch.no_grad():
-                self._cache = (self.weight._version, self.quantize(self.weight.detach()))
+                self._cache = (state, self.quantize(self.weight.detach()))
         return self._cache[1]
 
     def w_tilde(self) -> Tensor:
@@ -124,9 +135,9 @@ class ProductQuantizer(nn.Module):
 
     def forward(self, w: Tensor) -> Stored:
         """The weight with every block at its centroid."""
-        w_hat = self.trained(w) if self.is_frozen else self._nearest(w)
-        parts = product_parts(len(self.codes), self.centroids, self.block)
-        return Stored(w_hat, parts)
+        if not self.is_frozen:
+            return product_quantize(w, self.centroids, self.block)
+        return Stored(self.trained(w), product_parts(len(self.codes), self.centroids, self.block))
 
     def freeze(self, w: Tensor) -> None:
         """Fix the codes as they are now."""
@@ -138,11 +149,6 @@ class ProductQuantizer(nn.Module):
         """Each block as the mean of all blocks with its code; gradients flow."""
         blocks, codes = w.reshape(-1, self.block), self.codes.long()
         return means(blocks, codes, blocks.new_zeros(self.centroids, self.block))[codes].view_as(w)
-
-    def _nearest(self, w: Tensor) -> Tensor:
-        blocks = as_blocks(w, self.block)
-        codebook = k_means(blocks, self.centroids)
-        return codebook[assign(blocks, codebook)].to(w.dtype).view_as(w)
 
 
 def freeze_codes(model: nn.Module) -> None:

@@ -26,7 +26,7 @@ from ternarybert.baselines.uniform import grouped, minmax, symmetric
 from ternarybert.distill.classroom import Classroom
 from ternarybert.distill.finetune import usual_schedule
 from ternarybert.distill.models import check_tokenizer, load_encoder, load_tokenizer, load_trained
-from ternarybert.distill.ternarize import set_dropout
+from ternarybert.distill.ternarize import check_depths, set_dropout
 from ternarybert.errors import OptionError
 from ternarybert.recipe import Bits, Distill, Recipe, Stage, WeightScheme
 from ternarybert.student import make_student
@@ -82,7 +82,11 @@ class Student:
 def ternarybert(lesson: Lesson) -> Student:
     """Our own: quantized weights and activations, distillation; from the teacher, or from a pre-trained model."""
     pretrained = lesson.source
-    start = lesson.copy() if pretrained is None else load_encoder(pretrained, lesson.room.head, lesson.seed)
+    if pretrained is None:
+        return _distilled(lesson.copy(), lesson.recipe)
+    start = load_encoder(pretrained, lesson.room.head, lesson.seed)
+    start.config.id2label = lesson.room.teacher.config.id2label  # a new head: its outputs mean what the teacher's do
+    check_depths(start, lesson.room.teacher, lesson.recipe)
     return _distilled(start, lesson.recipe)
 
 
@@ -129,7 +133,7 @@ def gobo_student(lesson: Lesson) -> Student:
 
 def minmax_student(lesson: Lesson) -> Student:
     """Plain post-training min-max: a range a matrix, and ranges of activations from a few training rows."""
-    model = _post_training(lesson, minmax)
+    model = _post_training(lesson, minmax).to(lesson.room.teacher.device)
     calibrate(model, some_batches(lesson.room, CALIBRATION, 32, lesson.seed))
     return Student(model, trains=False)
 

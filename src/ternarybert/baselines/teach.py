@@ -67,6 +67,7 @@ def teach(
     return report | {
         "method": method,
         "bits": lesson.bits,
+        "source": lesson.source,
         "size": size.as_dict() | {"ratio": ratio},
         "teacher_size": float_size(room.teacher).as_dict(),
     }

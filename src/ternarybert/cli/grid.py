@@ -100,6 +100,14 @@ class GridOptions:
             if (said[name] or 0) <= 0:
                 raise OptionError(f"{name} must be more than 0")
 
+    def effort(self) -> str | None:
+        """What every student was given, in words; None for the recipe's epochs."""
+        if self.minutes_per_cell is not None:
+            return f"Every student had {self.minutes_per_cell:g} minutes"
+        if self.budget is not None:
+            return f"All students that train shared {self.budget:g} minutes"
+        return None if self.max_steps is None else f"Every student took {self.max_steps} steps"
+
     def schedule(self) -> dict[str, object]:
         """What was said about the schedule, as fields of a recipe."""
         said = {"batch_size": self.batch_size, "learning_rate": self.learning_rate}
@@ -124,7 +132,7 @@ class GridOptions:
         check_device(self.device)
         if self.threads is not None:
             torch.set_num_threads(self.threads)
-        return Settings(device=self.device, bf16=self.bf16, max_steps=self.max_steps or -1, evaluations=3)
+        return Settings(device=self.device, bf16=self.bf16, max_steps=self.max_steps or -1)
 
 
 def fewer_rows(data: TaskData | SquadData, count: int | None) -> TaskData | SquadData:
@@ -152,15 +160,17 @@ def run_grid(
     force: bool = False,
 ) -> tuple[dict[str, Any], list[Row]]:
     """Run the cells with a bar for each, and keep table and figure up to date; the teacher's row and all rows."""
+    from ternarybert.compare.figure import require_matplotlib
     from ternarybert.compare.run import compare
     from ternarybert.compare.table import rows_of, write
 
-    done = sum(place.is_done(cell) for cell in cells) if not force else 0
+    require_matplotlib()
+    done = sum(place.is_done(cell, comparison.source(cell)) for cell in cells) if not force else 0
     if done:
         console.print(f"{done} of {len(cells)} are done already")
 
     def after(teacher: dict[str, Any]) -> None:
-        write(place, rows_of(place, cells, teacher), teacher)
+        write(place, rows_of(place, place.with_others(cells), teacher), teacher)
 
     with _asking(console) as asking:
         teacher = compare(comparison, data, cells, place, _watch(console), after, force=force, asking=asking)
@@ -168,15 +178,15 @@ def run_grid(
 
 
 def finish(place: Place, cells: Sequence[Cell], teacher: dict[str, Any]) -> list[Row]:
-    """Table and figure of what is there."""
+    """Table and figure of all that is there; returns the rows that were asked for."""
     from ternarybert.compare.figure import draw
     from ternarybert.compare.table import rows_of, write
 
-    rows = rows_of(place, cells, teacher)
+    rows = rows_of(place, place.with_others(cells), teacher)
     write(place, rows, teacher)
     title = f"{teacher['task']}: size and {teacher['metric']} of the last student"
     draw(rows, teacher["metric"], title, place.folder / "figure.svg", place.folder / "figure.png")
-    return rows
+    return rows_of(place, cells, teacher)
 
 
 def show_rows(console: Console, rows: Sequence[Row], metrics: Sequence[str]) -> None:

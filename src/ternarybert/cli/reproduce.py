@@ -16,7 +16,7 @@ from ternarybert.cli.job import job, make_console, note_hub, quiet
 from ternarybert.cli.options import option, with_options
 from ternarybert.compare.cells import KINDS, with_seeds
 from ternarybert.compare.paper import EXPERIMENTS, METRICS, Experiment
-from ternarybert.errors import DataError, HubError, OptionError, suggest
+from ternarybert.errors import DataError, HubError, OptionError, OutputError, suggest
 from ternarybert.recipe import PRESETS, Recipe
 
 if TYPE_CHECKING:
@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
     from ternarybert.compare.table import Row
     from ternarybert.tasks import SquadData, TaskData
+
+    Data = TaskData | SquadData
 
 REPRODUCE_EXAMPLE = (
     "Example: ternarybert reproduce distillation --task rte --data glue\n\n"
@@ -84,8 +86,9 @@ def reproduce(
     with job(stopped=_STOPPED):
         note_hub(model)
         with quiet():
-            measured, rows = _run(asked, chosen, task or [])
-            result = _write(asked, experiment, measured, rows)
+            data_of = _read(asked, chosen, task or [])
+            measured, notes = _run(asked, chosen, data_of)
+            result = _write(asked, experiment, measured, notes)
     if grid.as_json:
         typer.echo(json.dumps(result | {"output": str(output)}))
 
@@ -100,13 +103,12 @@ def _teachers(said: list[str]) -> dict[str, str]:
     return found
 
 
-def _run(asked: _Job, chosen: Experiment, tasks: list[str]) -> tuple[dict[str, list[Row]], dict[str, int]]:
-    """All students of all tasks; a task without data is left out unless it was asked for."""
+def _read(asked: _Job, chosen: Experiment, tasks: list[str]) -> dict[str, Data]:
+    """The rows of all tasks; one without data is left out unless it was asked for."""
     for task in tasks:
         if task not in METRICS:
             raise OptionError(f"unknown task '{task}'{suggest(task, METRICS)}")
-    measured: dict[str, list[Row]] = {}
-    counts: dict[str, int] = {}
+    found: dict[str, Data] = {}
     for task in tasks or chosen.tasks:
         try:
             data = fewer_rows(load_data(DataOptions(task=task, data=asked.data)), asked.grid.rows)
@@ -117,19 +119,32 @@ def _run(asked: _Job, chosen: Experiment, tasks: list[str]) -> tuple[dict[str, l
                 raise
             asked.console.print(f"{task} is left out: {error}", soft_wrap=True)
             continue
-        asked.console.print(describe(data))
-        counts[task] = len(data.train)
-        measured[task] = _task(asked, chosen, task, data)
-    if not measured:
+        found[task] = data
+    if not found:
         raise DataError(f"none of {', '.join(chosen.tasks)} could be read; name a folder that has them: --data FOLDER")
-    return measured, counts
+    return found
 
 
-def _task(asked: _Job, chosen: Experiment, task: str, data: TaskData | SquadData) -> list[Row]:
+def _run(asked: _Job, chosen: Experiment, data_of: Mapping[str, Data]) -> tuple[dict[str, list[Row]], list[str]]:
+    """All students of all tasks, and how far their figures can be compared with the paper's."""
+    from ternarybert.compare.reproduce import scale_notes
+    from ternarybert.distill.models import load_config
+
+    measured: dict[str, list[Row]] = {}
+    configs, counts = {}, {}
+    for task, data in data_of.items():
+        asked.console.print(describe(data))
+        counts[task] = len(data.train or ())
+        teacher = asked.teachers.get(task) or _teacher(asked, task, data)
+        configs[asked.teachers.get(task, asked.model)] = load_config(teacher).to_dict()
+        measured[task] = _task(asked, chosen, task, data, teacher, len(data_of))
+    return measured, scale_notes(configs, counts, asked.grid.effort())
+
+
+def _task(asked: _Job, chosen: Experiment, task: str, data: Data, teacher: str, tasks: int) -> list[Row]:
     from ternarybert.compare.place import Place
     from ternarybert.compare.run import Comparison
 
-    teacher = asked.teachers.get(task) or _teacher(asked, task, data)
     usual = {name: kind.source for name, kind in KINDS.items() if kind.source is not None}
     grid = asked.grid
     comparison = Comparison(
@@ -137,7 +152,7 @@ def _task(asked: _Job, chosen: Experiment, task: str, data: TaskData | SquadData
         asked.recipe,
         grid.schedule(),
         grid.minutes_per_cell,
-        grid.budget,
+        None if grid.budget is None else grid.budget / tasks,
         processor_time=grid.processor_time,
         sources=grid.sources(usual | {"pretrained": asked.model}),
         settings=grid.settings(),
@@ -148,15 +163,16 @@ def _task(asked: _Job, chosen: Experiment, task: str, data: TaskData | SquadData
     return rows
 
 
-def _teacher(asked: _Job, task: str, data: TaskData | SquadData) -> str:
+def _teacher(asked: _Job, task: str, data: Data) -> str:
     """The teacher of a task, fine-tuned unless that is done."""
-    folder = asked.folder / task / "teacher"
-    if folder.exists():
-        return str(folder)
     from ternarybert.cli.progress import ShowProgress
     from ternarybert.distill.finetune import finetune
     from ternarybert.distill.work import work_folder
 
+    folder = asked.folder / task / "teacher"
+    _same_origin(asked, folder, data)
+    if folder.exists():
+        return str(folder)
     asked.console.print(f"{task}: fine-tuning the teacher")
     settings = replace(asked.grid.settings(), resume=work_folder(folder).exists(), max_steps=-1)
     with ShowProgress(asked.console, "fine-tuning") as progress:
@@ -164,14 +180,29 @@ def _teacher(asked: _Job, task: str, data: TaskData | SquadData) -> str:
     return str(folder)
 
 
-def _write(asked: _Job, name: str, measured: dict[str, list[Row]], rows: dict[str, int]) -> dict[str, Any]:
-    from ternarybert.compare.reproduce import as_dict, beside, markdown, scale_note
-    from ternarybert.distill.models import load_config
+def _same_origin(asked: _Job, folder: Path, data: Data) -> None:
+    """Refuse a teacher that was made of another model or other rows: its figures would pass for this one's."""
+    from ternarybert.distill.run import Settings, plan
+    from ternarybert.distill.work import read_json, write_json
+
+    note = folder.with_name("teacher.json")
+    whole = plan(asked.model, data, asked.recipe, Settings())
+    origin = json.loads(json.dumps({name: whole[name] for name in ("model", "data")}))
+    if note.is_file():
+        others = [name for name, value in origin.items() if read_json(note).get(name) != value]
+        if others:
+            raise OutputError(f"{folder} was made with another {' and '.join(others)}; choose another --output")
+    else:
+        note.parent.mkdir(parents=True, exist_ok=True)
+        write_json(note, origin)
+
+
+def _write(asked: _Job, name: str, measured: dict[str, list[Row]], notes: list[str]) -> dict[str, Any]:
+    from ternarybert.compare.reproduce import as_dict, beside, markdown
     from ternarybert.distill.work import write_json
 
     experiment = EXPERIMENTS[name]
     lines = beside(experiment, measured)
-    notes = scale_note(asked.model, load_config(asked.model).to_dict(), rows, asked.grid.minutes_per_cell)
     text = markdown(experiment, lines, list(measured), notes)
     (asked.folder / f"{name}.md").write_text(text, encoding="utf-8")
     result = as_dict(experiment, lines, notes)

@@ -99,7 +99,7 @@ def make_cells(methods: Sequence[str], bits: Sequence[str]) -> list[Cell]:
             raise OptionError(f"{method} cannot have {' or '.join(bits)} bits; usual are {', '.join(kind.bits)}")
         source = method if kind.source else None
         cells += [Cell(method, each, source=source) for each in wanted]
-    return cells
+    return list(dict.fromkeys(cells))
 
 
 def with_seeds(cells: Sequence[Cell], seeds: Sequence[int]) -> list[Cell]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -22,12 +23,17 @@ _STYLES: dict[str, dict[str, Any]] = {
 _PLACES = [(7, 4), (7, -11), (-7, 4), (-7, -11), (0, 10), (0, -16), (7, 16), (-7, 16), (7, -24), (-7, -24), (0, 24)]
 
 
+def require_matplotlib() -> None:
+    """Better before hours of work than after them."""
+    if importlib.util.find_spec("matplotlib") is None:
+        raise MissingExtraError("matplotlib is missing: pip install 'ternarybert[report]'")
+
+
 def draw(rows: Sequence[Row], metric: str, title: str, *paths: Path) -> None:
     """Write the figure in the formats that the files' names end with."""
-    try:
-        from matplotlib.figure import Figure
-    except ModuleNotFoundError as error:
-        raise MissingExtraError("matplotlib is missing: pip install 'ternarybert[report]'") from error
+    require_matplotlib()
+    from matplotlib.figure import Figure
+
     shown = [row for row in rows if row.mib is not None and row.scores and metric in row.scores]
     figure = Figure(figsize=(8.5, 5.2), layout="constrained")
     axes = figure.subplots()

@@ -267,6 +267,13 @@ THREE_BIT = Experiment(
         ),
     ),
 )
+MIXED = Experiment(
+    "Table 9: mixed-precision Q-BERT",
+    (
+        Printed("Q-BERT", "2/3-8-8", 46, {"sst2": (92.1,), "squad": (79.3, 87.0)}, _qbert("2/3-8-8")),
+        Printed(_TWN_NAME, "2-2-8", 28, {"sst2": (92.8,), "squad": (79.9, 87.4)}, TWN),
+    ),
+)
 EXPERIMENTS: Mapping[str, Experiment] = {
     "main": MAIN,
     "granularity": GRANULARITY,
@@ -274,5 +281,6 @@ EXPERIMENTS: Mapping[str, Experiment] = {
     "distillation": DISTILLATION,
     "init": INITIALISATION,
     "comparison": COMPARISON,
+    "qbert": MIXED,
     "3bit": THREE_BIT,
 }

@@ -13,6 +13,8 @@ from __future__ import annotations
 
 import json
 import shutil
+from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -72,11 +74,21 @@ class Place:
         path = self.cells / f"{cell.key}.json"
         return read_json(path) if path.is_file() else None
 
-    def is_done(self, cell: Cell) -> bool:
-        """Whether a cell has figures; one that could not be made is tried again."""
+    def is_done(self, cell: Cell, source: str | None = None) -> bool:
+        """Whether a cell has figures, from that pre-trained model; one that could not be made is tried again."""
         found = self.result(cell)
-        return found is not None and "failed" not in found
+        return found is not None and "failed" not in found and (source is None or found.get("source") == source)
 
     def keep(self, cell: Cell, result: dict[str, Any]) -> None:
         """Write down what was found out."""
-        write_json(self.cells / f"{cell.key}.json", result)
+        write_json(self.cells / f"{cell.key}.json", result | {"cell": asdict(cell)})
+
+    def with_others(self, cells: Sequence[Cell]) -> list[Cell]:
+        """These cells, and after them the others that the folder has figures of."""
+        found = {cell.key: cell for cell in cells}
+        for path in sorted(self.cells.glob("*.json")):
+            said = read_json(path).get("cell")
+            if said is not None:
+                cell = Cell(**said | {"changes": tuple(map(tuple, said["changes"]))})
+                found.setdefault(cell.key, cell)
+        return list(found.values())

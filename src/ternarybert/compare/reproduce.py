@@ -100,17 +100,18 @@ def as_dict(experiment: Experiment, lines: Sequence[Line], notes: Sequence[str])
     return {"title": experiment.title, "notes": list(notes), "rows": rows}
 
 
-def scale_note(model: str, config: Mapping[str, Any], rows: Mapping[str, int], minutes: float | None) -> list[str]:
-    """How far the figures can be compared at all."""
+def scale_notes(configs: Mapping[str, Mapping[str, Any]], rows: Mapping[str, int], effort: str | None) -> list[str]:
+    """How far the figures can be compared at all; `configs` are those of the models by name."""
     notes = []
-    if any(config.get(name) != value for name, value in BASE.items()):
-        shape = f"{config.get('num_hidden_layers')} layers x {config.get('hidden_size')}"
-        notes.append(
-            f"The model is {model} ({shape}), not BERT-base: this checks that the machinery works. The differences say "
-            "nothing about the paper."
-        )
-    if minutes is not None:
-        notes.append(f"Every student had {minutes:g} minutes; the paper trains 3 epochs, or 1 with augmented data.")
+    for model, config in configs.items():
+        if any(config.get(name) != value for name, value in BASE.items()):
+            shape = f"{config.get('num_hidden_layers')} layers x {config.get('hidden_size')}"
+            notes.append(
+                f"The model is {model} ({shape}), not BERT-base: this checks that the machinery works. The differences "
+                "say nothing about the paper."
+            )
+    if effort is not None:
+        notes.append(f"{effort}; the paper trains 3 epochs, or 1 with augmented data.")
     trained = ", ".join(f"{task} {count:,}" for task, count in rows.items())
     notes.append(
         f"Training rows: {trained}. Figures are the last student's on the development set; the released code reports "

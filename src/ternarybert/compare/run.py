@@ -50,6 +50,10 @@ class Comparison:
     sources: Mapping[str, str] = field(default_factory=dict)  # pre-trained models by name
     settings: Settings = field(default_factory=Settings)
 
+    def source(self, cell: Cell) -> str | None:
+        """The pre-trained model that a cell starts from; None where it starts from the teacher, or none was named."""
+        return None if cell.source is None else self.sources.get(cell.source)
+
     @property
     def now(self) -> Callable[[], float]:
         """The clock that counts."""
@@ -79,13 +83,14 @@ def compare(
     start = comparison.now()
     room = open_room(comparison.teacher, data)
     place.begin(_plan(comparison, room.data), force=force)
-    left = [cell for cell in cells if not place.is_done(cell)]
+    left = [cell for cell in cells if not place.is_done(cell, comparison.source(cell))]
     timed = bool(comparison.minutes_per_cell or comparison.budget)
     room.ask(comparison.now)
-    if sum(cell.asks_teacher for cell in left) > (0 if timed else 1):  # where time is short, none pays for the others
+    asks = sum(cell.asks_teacher for cell in left) if comparison.recipe.distill.masked else 0
+    if asks > (0 if timed else 1):  # where time is short, none pays for the others
         room.remember_all(asking)
     if place.seconds is None and timed:
-        place.seconds = _seconds(comparison, cells, comparison.now() - start)
+        place.seconds = _seconds(comparison, cells, comparison.now() - start, room.seconds)
     teacher = teacher_row(room)
     for number, cell in enumerate(left, 1):
         with watch(cell, number, len(left)) as callback:
@@ -132,21 +137,22 @@ def _lesson(comparison: Comparison, cell: Cell, room: Classroom) -> Lesson:
     recipe = comparison.recipe
     if cell.asks_teacher:
         recipe = recipe.with_bits(cell.bits).override(dict(cell.changes))
-    source = None
-    if cell.source is not None:
-        source = comparison.sources.get(cell.source)
-        if source is None:
-            raise OptionError(f"needs a pre-trained model: --source {cell.source}=MODEL")
+    source = comparison.source(cell)
+    if cell.source is not None and source is None:
+        raise OptionError(f"needs a pre-trained model: --source {cell.source}=MODEL")
     return Lesson(room, comparison.teacher, cell.bits, recipe, cell.seed, source)
 
 
-def _seconds(comparison: Comparison, cells: Sequence[Cell], spent: float) -> float:
-    """The time of one cell: as it was said, or an equal share of what is left of the budget."""
+def _seconds(comparison: Comparison, cells: Sequence[Cell], spent: float, evaluation: float) -> float:
+    """The time of one cell that trains: as it was said, or an equal share of what is left of the budget.
+
+    The others take about as long as the teacher's evaluation, and as long again to be made.
+    """
     if comparison.minutes_per_cell:
         return 60 * comparison.minutes_per_cell
     assert comparison.budget is not None
     trained = sum(cell.trains for cell in cells)
-    left = 60 * comparison.budget - spent
+    left = 60 * comparison.budget - spent - 2 * evaluation * (len(cells) - trained)
     if left <= 0:
         raise OptionError(f"a budget of {comparison.budget:g} minutes was over before the first cell could begin")
     return left / max(1, trained)

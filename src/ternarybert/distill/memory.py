@@ -138,11 +138,13 @@ def remember(
     """A memory for these rows where it pays, or None; each of several processes has its own.
 
     Where losses look at padding, the teacher has to see the very batch; with one epoch nothing comes back; a GPU runs
-    the teacher faster than its outputs could be copied there. `known` is that of an earlier student on the same rows.
+    the teacher faster than its outputs could be copied there. `known` is that of an earlier student on the same rows,
+    and pays in any case.
     """
     step = args.train_batch_size * args.gradient_accumulation_steps * args.world_size
     epochs = args.max_steps * step / len(rows) if args.max_steps > 0 else args.num_train_epochs
-    worth = recipe.distill.masked and recipe.distill.asks_teacher and epochs > 1 and teacher.device.type == "cpu"
+    wanted = recipe.distill.masked and recipe.distill.asks_teacher and teacher.device.type == "cpu"
+    worth = wanted and (known is not None or epochs > 1)
     if not worth or not fits(teacher.config, rows[LENGTH], SHARE / args.world_size):
         return None
     return known or TeacherMemory(teacher, rows, collate, head)

@@ -76,7 +76,7 @@ def _picture(tensor: PackedTensor | Floats, before: Floats, label: str, prefix: 
         f"{_kind(tensor)}. Above, the teacher's weights, coloured by the level that each ended at; below, the levels."
     )
     if len(tensor.coding.alphabet) <= FEW_LEVELS:
-        caption += " Dashed: the thresholds half way between levels (±α/2 if ternary)."
+        caption += " Dashed: half way between levels (±α/2 if ternary): the exact thresholds; TWN's are close."
     return picture(figure, name, f"Weights: {label}", caption)
 
 
