@@ -101,6 +101,12 @@ def test_points_are_compared_within_a_task(tmp_path):
     assert teacher.score == 83.5
 
 
+def test_a_deeper_teacher_is_drawn_at_its_own_size(tmp_path):
+    folder = world.save(tmp_path / "a", world.metrics() | {"teacher_bytes": 123_456_789})
+    [points] = points_of(read_models([folder])).values()
+    assert points[-1].bytes == 123_456_789
+
+
 def test_names_tell_folders_apart(tmp_path):
     paths = [tmp_path / "x" / "default", tmp_path / "y" / "default"]
     assert names_of(paths[:1]) == ["default"]

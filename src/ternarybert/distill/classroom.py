@@ -128,6 +128,7 @@ class Classroom:
             "recipe": recipe.name,
             "metric": main_metric(self.data.task, history.best["scores"]),
             "teacher": self.teacher_scores(),
+            "teacher_bytes": 4 * sum(weight.numel() for weight in self.teacher.parameters()),
             "student": {"best": history.best, "final": history.evaluations[-1]},
             "evaluations": history.evaluations,
             "losses": losses(trainer),

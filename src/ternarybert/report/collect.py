@@ -52,6 +52,7 @@ class Run:
     seconds: float
     seed: int
     versions: dict[str, str]
+    teacher_bytes: int | None = None  # in float32
 
     @property
     def teacher_score(self) -> float | None:
@@ -154,6 +155,7 @@ def _run(metrics: Mapping[str, Any]) -> Run:
         seconds=float(metrics["seconds"]),
         seed=int(metrics["seed"]),
         versions={str(name): str(value) for name, value in metrics["versions"].items()},
+        teacher_bytes=None if metrics.get("teacher_bytes") is None else int(metrics["teacher_bytes"]),
     )
     _check(run)
     return run
@@ -188,7 +190,7 @@ def points_of(models: Sequence[Model]) -> dict[tuple[str, str], list[Point]]:
             run, key = model.run, (model.run.task, model.run.metric)
             groups.setdefault(key, []).append(Point(model.name, model.inspection.bytes, run.best.scores[run.metric]))
             if run.teacher_score is not None:
-                size = model.inspection.float32_bytes
+                size = run.teacher_bytes or model.inspection.float32_bytes  # older runs did not note it
                 teachers.setdefault(key, set()).add(Point("teacher, float32", size, run.teacher_score, teacher=True))
     return {key: [*points, *sorted(teachers.get(key, ()), key=lambda p: p.score)] for key, points in groups.items()}
 
