@@ -1,5 +1,6 @@
 """What is said after Ctrl-C can be typed as it stands."""
 
+import signal
 import sys
 import time
 
@@ -62,6 +63,15 @@ class Interrupted:
         raise KeyboardInterrupt
 
 
+@pytest.fixture
+def listening():
+    """A suite that runs in a shell's background is told to ignore Ctrl-C."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("listening")
 def test_ctrl_c_while_an_object_is_deleted_is_not_lost(capfd):
     before = sys.unraisablehook
     deadline = time.monotonic() + 30
