@@ -155,5 +155,5 @@ def test_options_in_the_documents_exist(page):
             continue
         known = {option for parameter in app.commands[name].params for option in [*parameter.opts, "--help"]}
         known |= {option for parameter in app.commands[name].params for option in parameter.secondary_opts}
-        used = set(re.findall(r"(?<=\s)--[a-z-]+", rest.split("  #")[0]))
+        used = set(re.findall(r"(?<=\s)--[a-z0-9-]+", rest.split("  #")[0]))
         assert used <= known, f"{page.name}: ternarybert {name} has no {', '.join(used - known)}"
