@@ -216,3 +216,8 @@ def test_stages_that_are_not_said_are_those_of_the_paper():
     assert said.stages == ONE_STAGE
     for recipe in (said, PRESETS["default"], PRESETS["reference"]):
         assert recipe.for_task(two_stages=True) is recipe
+
+
+def test_without_the_transformer_terms_there_is_no_first_stage():
+    logits_only = PRESETS["paper"].override({"distill.hidden": "0", "distill.attention": "0"})
+    assert logits_only.for_task(two_stages=True).stages == ONE_STAGE

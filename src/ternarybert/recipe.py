@@ -280,9 +280,13 @@ class Recipe:
         )
 
     def for_task(self, *, two_stages: bool) -> Recipe:
-        """The same recipe with its stages spelled out: those it has, or the paper's for such a task."""
+        """The same recipe with its stages spelled out: those it has, or the paper's for such a task.
+
+        Without L_trm there is no first stage.
+        """
         if self.stages is not None:
             return self
+        two_stages = two_stages and bool(self.distill.hidden or self.distill.attention)
         return dataclasses.replace(self, stages=TWO_STAGES if two_stages else ONE_STAGE)
 
     def override(self, settings: Mapping[str, object]) -> Recipe:

@@ -87,8 +87,7 @@ def _room(lesson: Lesson, student: Student) -> Classroom:
 def _train(
     method: str, lesson: Lesson, student: Student, recipe: Recipe, room: Classroom, output: Path, settings: Settings
 ) -> dict[str, Any]:
-    distill = recipe.distill
-    recipe = recipe.for_task(two_stages=room.head.two_stages and bool(distill.hidden or distill.attention))
+    recipe = recipe.for_task(two_stages=room.head.two_stages)
     what = {"method": method, "bits": lesson.bits, "source": lesson.source}
     work = prepare_work(output, settings, plan(lesson.teacher, room.data, recipe, settings) | what)
     settings = replace(settings, callbacks=(*settings.callbacks, *student.callbacks))
