@@ -68,6 +68,15 @@ def test_tables_are_written_as_they_were(tmp_path, source, name):
         assert '""' not in out.read_text(encoding="utf-8")
 
 
+@pytest.mark.parametrize("suffix", ["csv", "tsv"])
+def test_line_breaks_of_any_kind_inside_texts_are_read_again(tmp_path, source, suffix):
+    path, out = tmp_path / "a.jsonl", tmp_path / f"b.{suffix}"
+    texts = ["wordaa\rwordab", "wordaa\nwordab", "\r\nwordac wordad\r"]
+    path.write_text("".join(json.dumps({"text": text, "label": "x"}) + "\n" for text in texts))
+    run(path, out, source)
+    check(read_table(path), read_table(out))
+
+
 def test_json_lines_keep_their_types(tmp_path, source):
     path, out = tmp_path / "a.jsonl", tmp_path / "b.jsonl"
     rows = [{"text": text, "label": i, "more": [i, None], "score": 0.5} for i, text in enumerate(TEXTS)]

@@ -45,8 +45,9 @@ class Layout:
         fields = ["" if value is None else str(value) for value in row.values()]
         if self.kind == "csv":
             line = io.StringIO()
-            csv.writer(line, delimiter=self.delimiter, lineterminator="\n").writerow(fields)
-            return line.getvalue()
+            # Some Pythons quote only the line breaks that the writer itself ends lines with; \r in a text needs it too.
+            csv.writer(line, delimiter=self.delimiter, lineterminator="\r\n").writerow(fields)
+            return line.getvalue().removesuffix("\r\n") + "\n"
         return "\t".join(fields) + "\n"
 
 
