@@ -24,6 +24,10 @@ def words(text, **settings):
         ("größer Ärger élan", ["größer", "Ärger", "élan"]),
         ("cafe\u0301 noir", ["noir"]),  # an accent of its own would stay behind on the replacement
         ("U.S. A b", []),
+        ("दिनकर नमस्ते film", ["film"]),  # their vowel signs are no letters: what is between them is no word
+        ("घर film", ["घर", "film"]),
+        ("สวัสดี film", ["film"]),
+        ("❤\ufe0fgreat film\ufe0f", ["great"]),
         ("THE Film NOT shown", ["Film", "shown"]),
     ],
 )

@@ -11,6 +11,7 @@ around. So do single letters, and words with an apostrophe inside ("don't"), but
 from __future__ import annotations
 
 import re
+import unicodedata
 from collections.abc import Collection
 from pathlib import Path
 from typing import NamedTuple
@@ -66,9 +67,24 @@ def find_words(text: str, stop_words: Collection[str] = STOP_WORDS) -> list[Plac
     places = []
     for run in _RUN.finditer(text):
         word = _POSSESSIVE.sub("", run.group())
-        if len(word) > 1 and word.isalpha() and word.lower() not in stop_words:
+        if len(word) > 1 and word.isalpha() and word.lower() not in stop_words and not _is_torn(run):
             places.append(Place(text, run.start(), run.start() + len(word)))
     return places
+
+
+def _is_torn(run: re.Match[str]) -> bool:
+    """Whether a run is a piece of a longer word: vowel signs and the like (Hindi, Thai) are no letters for `re`."""
+    text, end = run.string, run.end()
+    before = run.start()
+    while before and _is_mark(text[before - 1]):
+        before -= 1
+    # The mark behind an emoji has nothing to do with the word after it.
+    follows = 0 < before < run.start() and text[before - 1].isalpha()
+    return follows or (end < len(text) and _is_mark(text[end]))
+
+
+def _is_mark(character: str) -> bool:
+    return unicodedata.category(character).startswith("M")
 
 
 def read_stop_words(path: Path) -> frozenset[str]:
