@@ -75,6 +75,13 @@ def test_a_part_that_lost_its_end_is_not_continued(path):
         finish(path)
 
 
+def test_killed_before_the_first_note(path):
+    path.parent.mkdir()
+    part(path).write_bytes(b"")
+    assert finish(path) == (0, 5)
+    assert path.read_text(encoding="utf-8") == "".join(STEPS)
+
+
 def test_another_job_does_not_continue(path):
     write(path, STEPS[:3], job="other")
     with pytest.raises(OutputError, match=r"out.tsv.part is from another run.*--force"):

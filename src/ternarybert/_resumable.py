@@ -27,6 +27,12 @@ class State:
     size: int = 0  # bytes
 
 
+def refuse_existing(path: Path, *, force: bool) -> None:
+    """A finished file is not overwritten unless asked."""
+    if path.exists() and not force:
+        raise OutputError(f"{path} exists; name another file, or overwrite it with --force")
+
+
 class ResumableFile:
     """Opens the part of an earlier run of the same job, or begins one."""
 
@@ -34,10 +40,10 @@ class ResumableFile:
         """Refuse a place where something else would be lost, unless forced."""
         self.path = path
         self.part, self._note = path.with_name(f"{path.name}.part"), path.with_name(f"{path.name}.part.json")
-        if path.exists() and not force:
-            raise OutputError(f"{path} exists; name another file, or overwrite it with --force")
+        refuse_existing(path, force=force)
         found = self._find(job)
-        if found is None and self.part.exists() and not force:
+        # An empty part has nothing to lose: whoever made it was killed before it wrote its note.
+        if found is None and self.part.exists() and self.part.stat().st_size and not force:
             raise OutputError(f"{self.part} is from another run; remove it, or begin anew with --force")
         self.state = found or State(job)
         try:
