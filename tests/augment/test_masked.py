@@ -311,3 +311,11 @@ def test_a_damaged_file_is_an_error_of_ours(masked_folder, tmp_path):
     weights.write_bytes(weights.read_bytes()[:1000])
     with pytest.raises(HubError, match="cannot load"):
         MaskedModel.load(str(tmp_path))
+
+
+def test_a_folder_without_a_tokenizer(masked_folder, tmp_path):
+    """transformers would make up one that knows no words, and nothing would be replaced."""
+    for name in ("config.json", "model.safetensors"):
+        (tmp_path / name).write_bytes((masked_folder / name).read_bytes())
+    with pytest.raises(UnsupportedModelError, match="has no tokenizer; copy tokenizer.json"):
+        MaskedModel.load(str(tmp_path))

@@ -173,6 +173,8 @@ def _load(name: str) -> tuple[Any, Any]:
     except (OSError, SafetensorError) as error:
         raise HubError(f"cannot load {name} ({_first_line(error)}); give a model folder or a hub id") from error
     _require_head(name, info["missing_keys"])
+    if not set(tokenizer.get_vocab()) - set(tokenizer.all_special_tokens):  # transformers makes up an empty one
+        raise UnsupportedModelError(f"{name} has no tokenizer; copy tokenizer.json from the model it was made of")
     if not getattr(tokenizer, "is_fast", False):
         raise UnsupportedModelError(f"the tokenizer of {name} does not say where its pieces stand; use another model")
     return model, tokenizer
