@@ -2,9 +2,11 @@ import json
 
 import numpy as np
 import pytest
-from safetensors.numpy import save_file
+import torch
+from safetensors.numpy import load_file, save_file
+from safetensors.torch import save_file as save_halves
 
-from ternarybert.augment import load_embeddings
+from ternarybert.augment import embeddings, load_embeddings
 from ternarybert.errors import HubError, UnsupportedModelError
 from tests.augment.test_neighbours import ask
 
@@ -40,6 +42,15 @@ def test_other_families(folder, tokenizer, name):
     expected = ask(load_embeddings(folder), "toola")
     save(folder, tokenizer, name)
     assert ask(load_embeddings(folder), "toola") == expected
+
+
+def test_halves_of_either_kind(folder):
+    table = load_file(folder / "model.safetensors")
+    name = "bert.embeddings.word_embeddings.weight"
+    for kind in (torch.float16, torch.bfloat16):
+        half = torch.from_numpy(table[name]).to(kind)
+        save_halves({"first": torch.ones(3, dtype=kind), name: half, "last": half[:2].clone()}, folder / "model.safetensors")
+        assert np.array_equal(embeddings._table(folder), half.float().numpy())
 
 
 def test_shards(folder, tokenizer):

@@ -5,14 +5,15 @@ import os
 import subprocess
 import sys
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 import torch
 from datasets import Dataset
-from transformers import BertForMaskedLM
+from transformers import AutoTokenizer, BertForMaskedLM, BertForSequenceClassification
 
 from ternarybert.augment import augment_dataset, load_embeddings
-from ternarybert.distill.augmented import Augmentation, augmented, cache_folder
+from ternarybert.distill.augmented import Augmentation, augmented, cache_folder, own_words
 from ternarybert.distill.run import Settings
 from ternarybert.distill.ternarize import ternarize
 from ternarybert.errors import OutputError, RecipeError
@@ -35,6 +36,10 @@ def glove(tmp_path):
     path = tmp_path / "glove.txt"
     path.write_text("".join(f"{word} {i} 1\n" for i, word in enumerate(tiny.WORDS)))
     return path
+
+
+def own(teacher):
+    return lambda: load_embeddings(teacher)
 
 
 @pytest.fixture
@@ -64,6 +69,21 @@ def test_the_recipe_may_ask_for_more_epochs(data, teacher, tmp_path, how):
     assert metrics["steps"] == 2 * -(-metrics["train_rows"] // 8)
 
 
+@pytest.mark.parametrize(
+    ("recipe", "epochs"),
+    [
+        (PRESETS["default"], 1),
+        (PRESETS["default"].override({"schedule.learning_rate": "1e-3"}), 1),
+        (PRESETS["default"].override({"schedule.stretch": 3}), 3),
+        (PRESETS["paper"].override({"schedule.stretch": 2}), 2),
+    ],
+)
+def test_a_stretch_of_ones_own_stays_and_the_presets_does_not(data, teacher, tmp_path, how, recipe, epochs):
+    few = replace(data, train=data.train.select(range(16)))
+    metrics = ternarize(teacher, few, tmp_path / "out", recipe, QUICK, augment=how)
+    assert metrics["steps"] == epochs * -(-metrics["train_rows"] // 8)
+
+
 def test_without_it_nothing_changes(data, teacher, tmp_path):
     metrics = ternarize(teacher, data, tmp_path / "out", RECIPE, QUICK)
     assert (metrics["train_rows"], metrics["steps"], metrics["augmentation"]) == (64, 16, None)
@@ -80,20 +100,39 @@ def test_without_it_nothing_changes(data, teacher, tmp_path):
 )
 def test_sources(request, data, teacher, how, named, first):
     chosen = replace(how, **{name: request.getfixturevalue(name) for name in named})
-    made, note = augmented(data, chosen, teacher, seed=1, device="cpu")
+    made, note = augmented(data, chosen, own(teacher), seed=1, device="cpu")
     assert note["source"].startswith(first)
     assert len(made.train) > 64
     assert made.evals is data.evals
 
 
+def test_the_loaded_teachers_words_are_those_of_its_files(teacher):
+    network = BertForSequenceClassification.from_pretrained(teacher)
+    loaded = own_words(teacher, network, AutoTokenizer.from_pretrained(teacher))
+    assert loaded.fingerprint == load_embeddings(teacher).fingerprint
+    assert loaded.description == load_embeddings(teacher).description
+
+
+@pytest.mark.parametrize("file", ["bfloat16", "pickle"])
+def test_a_teacher_whose_file_numpy_cannot_read(data, teacher, tmp_path, how, file):
+    network = BertForSequenceClassification.from_pretrained(teacher)
+    if file == "bfloat16":
+        network.bfloat16().save_pretrained(teacher)
+    else:
+        torch.save(network.state_dict(), Path(teacher) / "pytorch_model.bin")
+        (Path(teacher) / "model.safetensors").unlink()
+    metrics = ternarize(teacher, data, tmp_path / "out", RECIPE, QUICK, augment=how)
+    assert metrics["train_rows"] > 150
+
+
 def test_several_masks(data, teacher, how, masked_model):
-    _, note = augmented(data, replace(how, masked_model=masked_model, masks=3), teacher, seed=1, device="cpu")
+    _, note = augmented(data, replace(how, masked_model=masked_model, masks=3), own(teacher), seed=1, device="cpu")
     assert note["source"].endswith("(3 masks at a time)")
 
 
 def test_variants_are_those_of_the_task_and_labels_are_copied(data, teacher, how):
     task = replace(data.task, augment_variants=5)
-    made, note = augmented(replace(data, task=task), replace(how, variants=None), teacher, seed=1, device="cpu")
+    made, note = augmented(replace(data, task=task), replace(how, variants=None), own(teacher), seed=1, device="cpu")
     assert note["variants"] == 5
     rows = list(zip(made.train["text"], made.train["label"], strict=True))
     rest = iter(rows)
@@ -105,7 +144,7 @@ def test_unlabelled_pairs(data, teacher, how):
     texts = data.train["text"]
     train = data.train.remove_columns("label").add_column("text_pair", list(reversed(texts)))
     task = replace(data.task, text_columns=("a", "b"), label_column=None)
-    made, _ = augmented(TaskData(task, train, data.evals), how, teacher, seed=1, device="cpu")
+    made, _ = augmented(TaskData(task, train, data.evals), how, own(teacher), seed=1, device="cpu")
     assert made.train.column_names == ["text", "text_pair"]
     assert len(made.train) > 200
 
@@ -190,7 +229,7 @@ def test_the_cache_is_where_the_system_says(monkeypatch, tmp_path):
 def test_a_cache_that_cannot_be_written(data, teacher, tmp_path, how):
     (tmp_path / "file").write_text("")
     with pytest.raises(OutputError, match="cannot keep augmented rows in"):
-        augmented(data, replace(how, cache=tmp_path / "file" / "cache"), teacher, seed=1, device="cpu")
+        augmented(data, replace(how, cache=tmp_path / "file" / "cache"), own(teacher), seed=1, device="cpu")
 
 
 SCRIPT = """

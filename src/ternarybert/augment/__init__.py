@@ -6,7 +6,7 @@ gives training data. torch is imported only where a masked-language model is ask
 """
 
 from ternarybert.augment.dataset import augment_dataset
-from ternarybert.augment.embeddings import load_embeddings
+from ternarybert.augment.embeddings import embedding_neighbours, load_embeddings
 from ternarybert.augment.glove import load_glove
 from ternarybert.augment.inputs import Input, open_file, open_task
 from ternarybert.augment.load import load_source
@@ -29,6 +29,7 @@ __all__ = [
     "augment_dataset",
     "augment_rows",
     "augment_table",
+    "embedding_neighbours",
     "load_embeddings",
     "load_glove",
     "load_source",

@@ -8,6 +8,7 @@ inflections. They do not know the sentence, which a masked-language model does.
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
@@ -25,8 +26,14 @@ _WEIGHTS, _INDEX, _TOKENIZER = "model.safetensors", "model.safetensors.index.jso
 def load_embeddings(model: str | Path, *, count: int = COUNT) -> Neighbours:
     """Read the word embeddings of a model folder or hub id."""
     folder = _folder(str(model))
-    words = whole_words(_vocabulary(folder))
-    table = _table(folder)
+    return embedding_neighbours(_vocabulary(folder), _table(folder), model, count=count)
+
+
+def embedding_neighbours(
+    vocabulary: Mapping[str, int], table: NDArray[np.float32], model: str | Path, *, count: int = COUNT
+) -> Neighbours:
+    """Neighbours among the words of a vocabulary, given its ids and the table of embeddings; `model` is their name."""
+    words = whole_words(vocabulary)
     ids = sorted(i for i in words if i < len(table))
     description = f"the word embeddings of {Path(model).name}"
     return Neighbours([words[i] for i in ids], table[ids], description, count)
@@ -66,11 +73,25 @@ def _table(folder: Path) -> NDArray[np.float32]:
         try:
             with safe_open(path, "np") as file:
                 name = next((name for name in file.keys() if name.endswith(_TABLES)), None)  # noqa: SIM118
+                if name is not None and file.get_slice(name).get_dtype() == "BF16":
+                    return _read_bfloat16(path, name)
                 if name is not None:
                     return np.asarray(file.get_tensor(name), dtype=np.float32)
         except (SafetensorError, OSError, TypeError) as error:  # TypeError: a type that NumPy lacks
             raise UnsupportedModelError(f"{path} cannot be read: {error}") from error
     raise UnsupportedModelError(f"{folder} has no tensor {' or '.join(_TABLES)} in {_WEIGHTS}")
+
+
+def _read_bfloat16(path: Path, name: str) -> NDArray[np.float32]:
+    """A tensor of a type that NumPy lacks: the upper halves of float32 numbers. The file was checked on opening."""
+    with path.open("rb") as file:
+        length = int.from_bytes(file.read(8), "little")
+        entry = json.loads(file.read(length))[name]
+        begin, end = entry["data_offsets"]
+        file.seek(begin, 1)  # the data begin behind the header
+        halves = np.frombuffer(file.read(end - begin), "<u2")
+    table: NDArray[np.float32] = (halves.astype("<u4") << 16).view("<f4").reshape(entry["shape"])
+    return table
 
 
 def _weight_files(folder: Path) -> list[Path]:

@@ -9,13 +9,15 @@ from __future__ import annotations
 
 import logging
 import os
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import torch
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from ternarybert.augment import Source, augment_dataset, load_source
+from ternarybert.augment import Source, augment_dataset, embedding_neighbours, load_source
 from ternarybert.augment.pipeline import Progress
 from ternarybert.errors import DataError, RecipeError
 from ternarybert.tasks import SquadData, SquadTask, Task, TaskData
@@ -58,16 +60,25 @@ def check_augmented(task: Task | SquadTask) -> Task:
     return task
 
 
+def own_words(teacher: str, network: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> Source:
+    """The word embeddings of a loaded teacher, whatever kind of file it came from."""
+    table = network.get_input_embeddings().weight.detach().float().cpu().numpy()
+    return embedding_neighbours(tokenizer.get_vocab(), table, teacher)
+
+
 def augmented(
-    data: TaskData | SquadData, how: Augmentation, teacher: str, seed: int, device: str | None
+    data: TaskData | SquadData, how: Augmentation, own: Callable[[], Source], seed: int, device: str | None
 ) -> tuple[TaskData, dict[str, Any]]:
-    """The data with variants of every training row, to be seen once, and what was done."""
+    """The data with variants of every training row, to be seen once, and what was done.
+
+    `own` gives the teacher's own words, for when nothing better is at hand.
+    """
     assert isinstance(data, TaskData)  # check_augmented says so
     task = data.task
     variants = task.augment_variants if how.variants is None else how.variants
     if data.train is None:
         raise DataError(f"'{task.name}' has no training rows")
-    source = _source(how, teacher, device)
+    source = own() if how.from_teacher else _named_source(how, device)
     _log.info("augmenting with %s", source.description)
     made = augment_dataset(
         data, source, variants=variants, seed=seed, cache=how.cache or cache_folder(), progress=how.progress
@@ -81,10 +92,9 @@ def augmented(
     return replace(made, task=replace(task, epochs=task.epochs_augmented)), note
 
 
-def _source(how: Augmentation, teacher: str, device: str | None) -> Source:
+def _named_source(how: Augmentation, device: str | None) -> Source:
     return load_source(
         masked_model=how.masked_model,
-        embeddings=teacher if how.from_teacher else None,
         glove=how.glove,
         masks=how.masks,
         device=device or ("cuda" if torch.cuda.is_available() else "cpu"),

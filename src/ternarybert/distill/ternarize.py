@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,7 @@ from torch import nn
 from transformers import PreTrainedModel
 
 from ternarybert import packed
-from ternarybert.distill.augmented import Augmentation, augmented, check_augmented
+from ternarybert.distill.augmented import Augmentation, augmented, check_augmented, own_words
 from ternarybert.distill.card import model_card
 from ternarybert.distill.classroom import Classroom, StudentTrainer
 from ternarybert.distill.export import packed_model
@@ -60,7 +61,7 @@ def ternarize(
     recipe, settings, output = recipe or PRESETS["default"], settings or Settings(), Path(output)
     if augment is not None:
         check_augmented(data.task)
-        recipe = recipe.override({"schedule.stretch": 1.0})  # variants of every row are time enough
+        recipe = _unstretched(recipe)
     check_output(output, settings, "recipe.yaml")
     check_place(output, replaceable=settings.force and packed.is_packed(output))  # now rather than after hours
     head = head_of(data.task)
@@ -76,7 +77,8 @@ def ternarize(
     set_dropout(pupil, recipe.schedule.dropout)
     note = None
     if augment is not None:  # takes long, so last of what comes before training
-        data, note = augmented(data, augment, teacher, settings.seed, settings.device)
+        own = partial(own_words, teacher, network, tokenizer)
+        data, note = augmented(data, augment, own, settings.seed, settings.device)
     room = Classroom.open(network, data, tokenizer)
     asked = plan(teacher, data, recipe, settings) | {"student": student, "augmentation": note}
     work = prepare_work(output, settings, asked)
@@ -87,6 +89,14 @@ def ternarize(
     if trainer.is_world_process_zero():
         _write(output, work, tokenizer, room.features.max_length, recipe, metrics, settings)
     return metrics
+
+
+def _unstretched(recipe: Recipe) -> Recipe:
+    """Variants of every row are time enough; a stretch that is not the preset's was asked for, and stays."""
+    preset = PRESETS.get(recipe.name.removesuffix(" (changed)"))
+    if preset is None or recipe.schedule.stretch != preset.schedule.stretch:
+        return recipe
+    return recipe.override({"schedule.stretch": 1.0})
 
 
 def check_data(data: AnyData, teacher: PreTrainedModel) -> AnyData:
