@@ -17,8 +17,10 @@ from ternarybert.distill.run import Settings
 from ternarybert.distill.ternarize import TernarizeTrainer
 from ternarybert.errors import DataError, UnsupportedModelError
 from ternarybert.recipe import ONE_STAGE, PRESETS, TWO_STAGES, Recipe
+from ternarybert.runtime.evaluate import evaluate as native_evaluate
 from ternarybert.student import quantized_layers
 from ternarybert.tasks import SQUAD, SquadData, answering_task
+from ternarybert.tasks.squad import OWN
 from tests import tiny
 
 QUICK = Settings(device="cpu", evaluations=2)
@@ -298,6 +300,8 @@ def test_a_classifier_can_become_a_teacher(tmp_path):
 
 def test_missing_parts(teachers, tmp_path):
     data = squad()
+    with pytest.raises(DataError, match="'squad' has no training questions"):
+        ternarybert.finetune(teachers[False][0], SquadData(data.task, None, data.evals), tmp_path / "t", EAGER, QUICK)
     with pytest.raises(DataError, match="no training rows"):
         ternarybert.ternarize(teachers[False][0], SquadData(data.task, None, data.evals), tmp_path / "a", None, QUICK)
     with pytest.raises(DataError, match="no rows to evaluate on"):
@@ -306,10 +310,64 @@ def test_missing_parts(teachers, tmp_path):
         ternarybert.evaluate(teachers[False][0], SquadData(data.task, data.train, {}))
 
 
-def test_a_teacher_that_reads_other_tokens_cannot_be_compared(teachers, tmp_path):
+def test_a_teacher_with_other_windows_is_asked_in_its_own_way(teachers, tmp_path):
+    """Answers are compared, not tokens."""
     other = tiny.save(tmp_path / "other", make=tiny.answerer, max_position_embeddings=32)
-    with pytest.raises(UnsupportedModelError, match="reads other tokens"):
-        ternarybert.evaluate(teachers[False][0], squad(), teacher=other)
+    assert 0 <= ternarybert.evaluate(teachers[False][0], squad(), teacher=other)["scores"]["agreement"] <= 100
+    wide = dataclasses.replace(squad(), task=SQUAD["squad"])  # 384 tokens, of which neither model knows
+    assert ternarybert.evaluate(teachers[False][0], wide)["scores"] == pytest.approx(
+        ternarybert.evaluate(teachers[False][0], squad())["scores"]
+    )
+
+
+def own(data: SquadData) -> SquadData:
+    """The same questions as if they came from the user's own file."""
+    task = dataclasses.replace(SQUAD["squad"], **SHORT, name="mine", version=OWN)
+    return dataclasses.replace(data, task=task)
+
+
+def test_the_threshold_of_the_teacher_outlives_questions_that_do_not_tell_it(teachers, tmp_path):
+    """Without answers, or with an answer to every question, there is nothing to find another on."""
+    teacher, _ = teachers[True]
+    known = answering_task(AutoConfig.from_pretrained(teacher).to_dict()).null_threshold
+    asked = squad(True)
+    for name, answers in (("bare", lambda q: None), ("answered", lambda q: q.answers)):
+        parts = [
+            [dataclasses.replace(q, answers=answers(q)) for q in questions if name == "bare" or q.answers]
+            for questions in (asked.train, asked.evals["dev"])
+        ]
+        data = own(SquadData(asked.task, parts[0], {"dev": parts[1]}))
+        metrics = ternarybert.ternarize(teacher, data, tmp_path / name, STUDENT, QUICK)
+        assert metrics["metric"] == ("agreement" if name == "bare" else "f1")
+        assert answering_task(packed.read(tmp_path / name).config).null_threshold == known
+
+
+@pytest.mark.parametrize("engine", ["torch", "native"])
+def test_own_questions_are_scored_as_the_model_is_used(teachers, tmp_path, engine):
+    """With its silence, even where every question has an answer; SQuAD 1.1 has its own rules."""
+    teacher, _ = teachers[True]
+    ternarybert.ternarize(teacher, squad(True), tmp_path / "out", STUDENT, QUICK)
+    config = json.loads((tmp_path / "out" / "config.json").read_text())
+    config["question_answering"]["null_threshold"] = -1e9  # never says anything
+    (tmp_path / "out" / "config.json").write_text(json.dumps(config))
+    evaluate = ternarybert.evaluate if engine == "torch" else native_evaluate
+    assert evaluate(tmp_path / "out", own(squad()))["scores"]["exact"] == 0.0
+    assert evaluate(tmp_path / "out", squad())["scores"]["exact"] > 0.0
+
+
+def test_both_models_are_compared_as_they_are_used(teachers, tmp_path):
+    """The same figures in training and afterwards, in both engines: each answers with its own threshold."""
+    teacher, report = teachers[True]
+    metrics = ternarybert.ternarize(teacher, squad(True), tmp_path / "out", STUDENT, QUICK)
+    kept = metrics["student"]["best"]["sets"]["dev"]
+    assert kept["f1"] == pytest.approx(kept["best_f1"])
+    assert metrics["teacher"]["dev"]["f1"] == pytest.approx(report["best"]["scores"]["f1"])
+    judged = ternarybert.evaluate(tmp_path / "out", squad(True), teacher=teacher)["sets"]["dev"]
+    assert judged == pytest.approx(kept)
+    native = native_evaluate(tmp_path / "out", squad(True), teacher=tmp_path / "out")["sets"]["dev"]
+    assert native.pop("agreement") == 100.0
+    judged.pop("agreement")
+    assert native == pytest.approx(judged, rel=1e-4)
 
 
 def test_an_infinite_threshold_is_written_as_a_number():

@@ -89,6 +89,12 @@ def test_no_answer(model):
     assert model.predict((QUESTION, CONTEXT)).text is not None
 
 
+def test_a_changed_task_cuts_other_windows(model):
+    before = model._cut([Question(QUESTION, CONTEXT)])
+    model.task = dataclasses.replace(model.task, max_length=len(before[0]) - 2)
+    assert len(model._cut([Question(QUESTION, CONTEXT)])) > len(before)
+
+
 @pytest.mark.parametrize("context", ["", "  \n ", "\x00\x01"])
 def test_an_empty_context_has_no_answer(model, context):
     empty = Answer(None, 0.0, None, None)

@@ -178,6 +178,14 @@ def test_version_2_end_to_end():
     assert bold.score(questions, bold.predict(windows, starts, ends))["exact"] == 100
 
 
+@pytest.mark.parametrize("max_length", [64, 128, 384])
+def test_every_answer_is_in_some_window_however_short_these_are(max_length):
+    questions = made_questions(100, words=(5, 400), answer_words=3)
+    task = replace(SQUAD["squad"], max_length=max_length)
+    windows = task.windower(made_tokenizer()).windows(questions)
+    assert task.score(questions, task.predict(windows, *perfect_logits(windows)))["exact"] == 100
+
+
 def test_version_1_always_answers():
     questions = made_questions(20, words=(5, 50))
     task = SQUAD["squad"]

@@ -130,6 +130,12 @@ def test_long_and_empty_questions(letters):
     assert two.context_at == 2
 
 
+def test_a_question_leaves_half_of_a_short_window_to_the_context(letters):
+    windows = Windower(letters, max_length=16, stride=4).windows([Question(spaced(100), spaced(40), ())])
+    assert {len(w.question_ids) for w in windows} == {6}  # of the 13 that the three special tokens leave
+    assert {w.count for w in windows[:-1]} == {7}
+
+
 def test_one_text_is_tokenized_once_however_often_it_is_asked_about(letters):
     text = spaced(5000)
     windows = Windower(letters).windows([Question(f"{i}", text, (), str(i)) for i in range(20)])
@@ -165,7 +171,7 @@ def test_what_cannot_be_cut(tmp_path, letters):
     with pytest.raises(DataError, match="0 apart"):
         Windower(letters, stride=0)
     with pytest.raises(DataError, match="leave no room for a context"):
-        Windower(letters, max_length=6).windows([at(0, 0)])
+        Windower(letters, max_length=3).windows([at(0, 0)])
     with pytest.raises(DataError, match="question 'x': the tokenizer finds nothing in its context"):
         Windower(letters).windows([Question("q", "\u200b", (), "x")])
     assert Windower(letters).windows([]) == []

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from torchmetrics.text import SQuAD
 
 from ternarybert.errors import DataError
 from ternarybert.tasks.squad_metrics import normalize, score_squad, score_squad_v2
@@ -86,8 +87,8 @@ def test_a_threshold_empties_answers_and_the_best_one_is_found():
     wanted = {"exact": 25.0, "f1": 100 * (2 / 3 + 1) / 4, "total": 4}
     wanted |= {"HasAns_exact": 0.0, "HasAns_f1": 100 / 3, "HasAns_total": 2}
     wanted |= {"NoAns_exact": 50.0, "NoAns_f1": 50.0, "NoAns_total": 2}
-    wanted |= {"best_exact": 50.0, "best_exact_thresh": np.nextafter(-3.0, -9.0)}  # nothing beats silence
-    wanted |= {"best_f1": 100 * (2 / 3 + 2) / 4, "best_f1_thresh": -3.0}
+    wanted |= {"best_exact": 50.0, "best_exact_thresh": -4.0}  # nothing beats silence
+    wanted |= {"best_f1": 100 * (2 / 3 + 2) / 4, "best_f1_thresh": -2.0}
     assert scores == pytest.approx(wanted)
 
 
@@ -152,6 +153,25 @@ def test_all_questions_with_noisy_answers_version_1():
     assert score_squad(questions, texts) == pytest.approx({"exact": exact, "f1": f1, "total": len(questions)})
 
 
+def test_all_questions_with_noisy_answers_as_torchmetrics_scores_them():
+    """It takes an answer of which nothing is left after normalizing for equal to such a gold one, as in v2.0."""
+    said = [(q, text) for q, text in zip(dev_questions(), noisy_texts(dev_questions()), strict=True)]
+    said = [(q, text) for q, text in said if all(normalize(a.text) for a in q.answers)]
+    metric = SQuAD()
+    metric.update(
+        [{"prediction_text": text, "id": str(i)} for i, (_, text) in enumerate(said)],
+        [
+            {"id": str(i), "answers": {"text": [a.text for a in q.answers], "answer_start": [0 for _ in q.answers]}}
+            for i, (q, _) in enumerate(said)
+        ],
+    )
+    theirs = {name: float(value) for name, value in metric.compute().items()}
+    ours = score_squad([q for q, _ in said], [text for _, text in said])
+    assert len(said) >= len(dev_questions()) - 3
+    assert ours["exact"] == pytest.approx(theirs["exact_match"], rel=1e-6)  # theirs is in float32
+    assert ours["f1"] == pytest.approx(theirs["f1"], rel=1e-5)
+
+
 def test_all_questions_with_noisy_answers_version_2():
     rng = np.random.default_rng(0)
     questions = [
@@ -200,6 +220,21 @@ def test_the_best_threshold_keeps_its_promise(cases):
         for threshold in (-2.0, *differences):
             other = score_squad_v2(questions, texts, differences, threshold=threshold)
             assert other[name] <= scores[f"best_{name}"] + CLOSE
+
+
+def test_the_best_threshold_lies_between_two_differences():
+    """An engine whose last digits differ must not tip a question over."""
+    questions = [asked("b"), asked(number=1), asked("b", number=2)]
+    scores = score_squad_v2(questions, ["b", "x", "x"], [-1.0, 3.0, 4.0])
+    assert scores["best_f1_thresh"] == 1.0
+    for differences, wanted in (
+        ([-1.0, np.inf, np.inf], 0.0),
+        ([-np.inf, 3.0, 4.0], 2.0),
+        ([-np.inf] + 2 * [np.inf], 0.0),
+    ):
+        assert score_squad_v2(questions, ["b", "x", "x"], differences)["best_f1_thresh"] == wanted
+    near = np.nextafter(1.0, 2.0)
+    assert score_squad_v2(questions, ["b", "x", "x"], [1.0, near, near])["best_f1_thresh"] == 1.0
 
 
 def test_what_cannot_be_scored():

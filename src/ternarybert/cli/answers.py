@@ -14,8 +14,11 @@ PREDICTION = "prediction"  # the column that every kind of answer has
 
 
 def as_line(text: Text, answer: Any, *, every: bool = False) -> str:
-    """What the model says, how sure it is, and of what: separated by tabs."""
-    return "\t".join([*_said(answer, every), _one_line(text if isinstance(text, str) else " | ".join(text))])
+    """What the model says, how sure it is, and of what: separated by tabs. Of a question without its context."""
+    from ternarybert.runtime import Answer
+
+    parts = [text] if isinstance(text, str) else text[:1] if isinstance(answer, Answer) else text
+    return "\t".join([*_said(answer, every), _one_line(" | ".join(parts))])
 
 
 def as_json(text: Text, answer: Any, *, every: bool = False) -> str:

@@ -66,8 +66,16 @@ class Head(ABC):
         """The loss on true labels."""
 
     @abstractmethod
-    def scores(self, features: Features, name: str, logits: Logits, teacher: Logits | None = None) -> dict[str, float]:
-        """Scores on an evaluation set against the truth, where it is known, and against a teacher's answers."""
+    def scores(self, features: Features, name: str, logits: Logits, teacher: Any = None) -> dict[str, float]:
+        """Scores on an evaluation set against the truth, where it is known, and against a teacher's `answers`."""
+
+    def answers(self, features: Features, name: str, logits: Logits) -> Any:
+        """What a model's answers are compared with when it is the teacher."""
+        return logits
+
+    def tuned(self, features: Features, name: str, logits: Logits) -> Head:
+        """The head of a model that is still in training, with what is best for these logits."""
+        return self
 
     def confusion(self, features: Features, name: str, logits: Logits) -> list[list[int]] | None:
         """True classes against answers, where there are classes."""

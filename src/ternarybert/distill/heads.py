@@ -20,9 +20,11 @@ from ternarybert.distill.head import AnyTask, Head, Sets
 from ternarybert.distill.losses import loss_labels, loss_labels_spans, loss_pred, loss_pred_spans
 from ternarybert.distill.scores import answer_scores, confusion, task_scores
 from ternarybert.errors import DataError
-from ternarybert.tasks import SquadData, SquadTask, Task, TaskData, align_labels, answering_task
+from ternarybert.tasks import SquadData, SquadTask, Task, TaskData, align_labels
 from ternarybert.tasks.scores import check_questions, check_rows
 from ternarybert.tasks.squad import ANSWERING
+from ternarybert.tasks.squad_answers import Prediction
+from ternarybert.tasks.squad_questions import Question
 
 
 @dataclass(frozen=True)
@@ -82,7 +84,7 @@ class ClassHead(Head):
         """Cross-entropy, or mean squared error for regression."""
         return loss_labels(logits, labels, regression=self.task.regression)
 
-    def scores(self, features: Features, name: str, logits: Logits, teacher: Logits | None = None) -> dict[str, float]:
+    def scores(self, features: Features, name: str, logits: Logits, teacher: Any = None) -> dict[str, float]:
         """The task's metrics, and agreement."""
         return task_scores(self.task, logits, features.evals[name], teacher)
 
@@ -108,15 +110,14 @@ class SpanHead(Head):
 
     def check_labels(self, data: SquadData) -> None:
         """Answers are needed; an empty list is one too."""
-        if not data.train or all(question.answers is None for question in data.train):
+        if not data.train:
+            raise DataError(f"'{self.task.name}' has no training questions")
+        if all(question.answers is None for question in data.train):
             raise DataError(f"fine-tuning on '{self.task.name}' needs training questions with 'answers'")
 
     def fit(self, data: SquadData, model: PreTrainedModel) -> SquadData:
-        """Where a question may have no answer, begin with the threshold that was found for this model."""
-        known = answering_task(model.config.to_dict()).null_threshold
-        if data.task.null_threshold is None or known is None:
-            return data
-        return replace(data, task=replace(data.task, null_threshold=known))
+        """Ask as the model was trained, with the threshold that was found for it."""
+        return replace(data, task=data.task.asked_of(model.config.to_dict()))
 
     def check_evals(self, data: SquadData, has_teacher: bool) -> None:
         """Answers or a teacher are needed."""
@@ -141,15 +142,18 @@ class SpanHead(Head):
         """The mean of two cross-entropies."""
         return loss_labels_spans(logits, labels, mask)
 
-    def scores(self, features: Features, name: str, logits: Logits, teacher: Logits | None = None) -> dict[str, float]:
+    def scores(self, features: Features, name: str, logits: Logits, teacher: Any = None) -> dict[str, float]:
         """EM and F1, and agreement."""
-        windows = features.windows[name]
-        ours, theirs = (
-            None if each is None else self.task.predict(windows, each[:, 0], each[:, 1]) for each in (logits, teacher)
-        )
-        assert ours is not None
-        questions = [w.question for i, w in enumerate(windows) if i == 0 or w.row != windows[i - 1].row]
-        return answer_scores(self.task, questions, ours, theirs)
+        return answer_scores(self.task, _asked(features, name), self.answers(features, name, logits), teacher)
+
+    def answers(self, features: Features, name: str, logits: Logits) -> list[Prediction]:
+        """Pieces of the text."""
+        return self.task.predict(features.windows[name], logits[:, 0], logits[:, 1])
+
+    def tuned(self, features: Features, name: str, logits: Logits) -> Head:
+        """With the threshold that is best on this set: it is the one that goes with the model."""
+        best = self.scores(features, name, logits).get("best_f1_thresh")
+        return self if best is None else SpanHead(replace(self.task, null_threshold=best))
 
     def note(self, config: Any, features: Features, sets: Sets) -> None:
         """How to ask the model, with the threshold that is best on the first evaluation set."""
@@ -158,6 +162,12 @@ class SpanHead(Head):
         if best is not None:
             task = replace(task, null_threshold=float(np.nan_to_num(best)))  # JSON has no infinity
         setattr(config, ANSWERING, task.answering())
+
+
+def _asked(features: Features, name: str) -> list[Question]:
+    """The questions of an evaluation set."""
+    windows = features.windows[name]
+    return [window.question for i, window in enumerate(windows) if i == 0 or window.row != windows[i - 1].row]
 
 
 def head_of(task: AnyTask) -> Head:

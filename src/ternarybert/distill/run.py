@@ -166,7 +166,7 @@ class Evaluating:
         sets, tables = {}, {}
         for name, rows in self.features.evals.items():
             logits = predict_logits(model, rows, self.features.tokenizer, read=self.head.logits)
-            sets[name] = self.head.scores(self.features, name, logits, self.teacher_logits.get(name))
+            sets[name] = self._scores(name, logits)
             tables[name] = self.head.confusion(self.features, name, logits)
         scores = mean_scores(sets)
         self.history.metric = main_metric(self.head.task, scores)
@@ -184,6 +184,11 @@ class Evaluating:
         trainer.log(logs)
         trainer.control = trainer.callback_handler.on_evaluate(trainer.args, trainer.state, trainer.control, logs)
         return logs
+
+    def _scores(self, name: str, logits: Logits) -> dict[str, float]:
+        head, theirs = self.head.tuned(self.features, name, logits), self.teacher_logits.get(name)
+        teacher = None if theirs is None else self.head.answers(self.features, name, theirs)
+        return head.scores(self.features, name, logits, teacher)
 
     def save_best(self, model: Any) -> None:
         """Write the model to the work folder."""

@@ -28,7 +28,7 @@ class Answerer(Model):
         super().__init__(*args, **more)
         # What the model was trained on: after SQuAD 2.0 it may say that there is no answer.
         self.task: SquadTask = answering_task(self.config)
-        self._windower: Windower | None = None
+        self._windower: tuple[SquadTask, Windower] | None = None
 
     def stream(self, texts: Iterable[Any]) -> Iterator[Answer]:
         """Answer pairs of a question and a context."""
@@ -69,9 +69,9 @@ class Answerer(Model):
             return self._windows().windows(seen)
 
     def _windows(self) -> Windower:
-        if self._windower is None:  # made when first needed: it copies the tokenizer
-            self._windower = self._windower_of(self.task)
-        return self._windower
+        if self._windower is None or self._windower[0] != self.task:  # made when needed: it copies the tokenizer
+            self._windower = self.task, self._windower_of(self.task)
+        return self._windower[1]
 
     def _windower_of(self, task: SquadTask) -> Windower:
         return replace(task, max_length=min(task.max_length, self.max_length)).windower(self.text.tokenizer)

@@ -29,6 +29,7 @@ from ternarybert.tasks.scores import (
     task_scores,
 )
 from ternarybert.tasks.squad import SquadTask
+from ternarybert.tasks.squad_answers import Prediction
 from ternarybert.tasks.task import Task
 
 
@@ -90,13 +91,14 @@ def _judge_labels(data: TaskData, model: Classifier, teacher: Classifier | None 
 
 def _judge_answers(data: SquadData, model: Answerer, teacher: Answerer | None = None) -> _Judged:
     check_questions(data, teacher is not None)
-    task = data.task
-    if task.null_threshold is not None and model.task.null_threshold is not None:  # the one found for this model
-        task = replace(task, null_threshold=model.task.null_threshold)
+    task = data.task.asked_of(model.config)
     start = time.perf_counter()
     answers = {name: list(model.predictions(questions, task)) for name, questions in data.evals.items()}
     seconds = time.perf_counter() - start
-    theirs = {} if teacher is None else {name: list(teacher.predictions(q, task)) for name, q in data.evals.items()}
+    theirs: dict[str, list[Prediction]] = {}
+    if teacher is not None:  # asked in its own way
+        own = data.task.asked_of(teacher.config)
+        theirs = {name: list(teacher.predictions(questions, own)) for name, questions in data.evals.items()}
     sets = {name: answer_scores(task, q, answers[name], theirs.get(name)) for name, q in data.evals.items()}
     return _Judged(task, sets, dict.fromkeys(sets), seconds)
 

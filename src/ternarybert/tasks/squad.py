@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
 ANSWERING = "question_answering"  # the key in a model's config.json
+OWN = "own"  # the version of the user's own questions
 _SIZES = ("max_length", "stride", "max_question", "max_answer", "n_best")
 
 
@@ -63,14 +64,39 @@ class SquadTask:
         )
 
     def score(self, questions: Sequence[Question], predictions: Sequence[Prediction]) -> dict[str, float]:
-        """EM and F1 in percent, by the rules of the version; for v2.0 also the best thresholds."""
+        """EM and F1 in percent, by the rules of the version; for v2.0 also the best thresholds.
+
+        Only questions without an answer tell where silence should begin: where all have one, no threshold is best.
+        """
         if self.null_threshold is None:
             return score_squad(questions, [prediction.text for prediction in predictions])
-        return score_squad_v2(
+        scores = score_squad_v2(
             questions,
             [prediction.best_text for prediction in predictions],
             [prediction.null_difference for prediction in predictions],
             threshold=self.null_threshold,
+        )
+        tells = "NoAns_f1" in scores
+        return {name: value for name, value in scores.items() if tells or not name.startswith("best_")}
+
+    def asked_of(self, config: Mapping[str, object]) -> SquadTask:
+        """The same task for a trained model, asked as its config.json says.
+
+        Windows are never longer than those it knows. Where a question may have no answer the model's own threshold
+        holds, also on the user's own questions if all of those have one: that is how it will be used.
+        """
+        if config.get(ANSWERING) is None:
+            return self
+        known = answering_task(config)
+        silent = known.null_threshold is not None and self.version != SQUAD["squad"].version
+        return replace(
+            self,
+            max_length=min(self.max_length, known.max_length),
+            stride=min(self.stride, known.stride),
+            max_question=known.max_question,
+            max_answer=known.max_answer,
+            n_best=known.n_best,
+            null_threshold=known.null_threshold if silent else self.null_threshold,
         )
 
     def answering(self) -> dict[str, int | float | None]:
@@ -152,7 +178,7 @@ def load_questions(
     task = SQUAD["squad_v2" if unanswerable else "squad"]
     if "dev" not in parts and eval_share:
         parts["train"], parts["dev"] = hold_out(parts["train"], eval_share, seed)
-    named = replace(task, name=Path(next(iter(files.values()))).stem)
+    named = replace(task, name=Path(next(iter(files.values()))).stem, version=OWN)
     return SquadData(named, parts.pop("train", None), parts)
 
 

@@ -122,9 +122,10 @@ class Windower:
         """
         contexts = dict(self._tokens(question.context for question in questions))
         asked = dict(self._tokens(question.question for question in questions))
+        longest = min(self.max_question, (self.max_length - len(self._frame)) // 2)  # the context needs room too
         windows: list[Window] = []
         for row, question in enumerate(questions):
-            question_ids = asked[question.question].ids[: self.max_question]
+            question_ids = asked[question.question].ids[:longest]
             windows += self._cut(row, question, question_ids, contexts[question.context])
         return windows
 
@@ -145,7 +146,8 @@ class Windower:
             raise DataError(f"windows of {self.max_length} tokens leave no room for a context; make them longer")
         answer = _answer_tokens(question, tokens)
         at = len(self._frame.before) + len(question_ids) + len(self._frame.between)
-        firsts, borders = _cuts(total, room, self.stride)
+        stride = min(self.stride, max(1, room // 2))  # short windows overlap too, or answers would be cut in two
+        firsts, borders = _cuts(total, room, stride)
         for first, owned in zip(firsts, pairwise(borders), strict=True):
             count = min(room, total - first)
             label = _label(answer, first, count, at)

@@ -134,12 +134,26 @@ def _best_threshold(
     answer, and costs a point if it has none but was answered, be it with "the". Thresholds between equal differences,
     which the official script may choose, are left out: nobody could apply them. And where answering nothing is best,
     we say a threshold that does so; the script says 0.
+
+    The script's threshold is the last difference that is let pass. Ours has the same score and lies in the middle
+    between that and the next, where the last digits of another engine's logits do not tip a question over.
     """
     order = np.argsort(differences, kind="stable")
     raised = differences[order]
     gains = np.where(answerable, scores, -1.0 * answered)[order]
     totals = np.cumsum(np.concatenate([[np.sum(~answerable)], gains]))
-    thresholds = np.concatenate([[np.nextafter(raised[0], -np.inf)], raised])
-    totals[:-1][thresholds[:-1] == thresholds[1:]] = -np.inf
+    totals[1:-1][raised[:-1] == raised[1:]] = -np.inf
     best = int(np.argmax(totals))
-    return 100 * float(totals[best]) / len(scores), float(thresholds[best])
+    return 100 * float(totals[best]) / len(scores), _between(raised, best)
+
+
+def _between(raised: Floats, count: int) -> float:
+    """A threshold that lets the first `count` differences pass and no other."""
+    below = raised[count - 1] if count else -np.inf
+    above = raised[count] if count < len(raised) else np.inf
+    if np.isfinite(below) and np.isfinite(above):
+        middle = below + (above - below) / 2
+        return float(middle if middle < above else below)  # neighbours have no middle
+    if np.isfinite(below):
+        return float(below + 1)
+    return float(above - 1) if np.isfinite(above) else 0.0
