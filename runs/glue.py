@@ -138,7 +138,7 @@ def common_options(parser: argparse.ArgumentParser, out: str = "runs/out") -> No
     """What all scripts of this folder that train have in common."""
     parser.add_argument("--out", default=out, help="folder for teachers and students")
     parser.add_argument("--threads", type=int, default=2)
-    parser.add_argument("--bf16", action="store_true", help="students multiply their gradients in bfloat16")
+    parser.add_argument("--bf16", action="store_true", help="gradients in bfloat16")
     parser.add_argument("--table", action="store_true", help="print the table of what is there and stop")
 
 

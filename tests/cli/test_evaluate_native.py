@@ -6,6 +6,8 @@ import sys
 
 import pytest
 
+from ternarybert.runtime.evaluate import evaluate as run
+from ternarybert.tasks import load_table
 from tests.runtime.folders import save_student
 
 from .conftest import MOODS, sentences, write_csv
@@ -37,6 +39,16 @@ def test_the_scores_of_torch(student, rows):
         assert native[key] == torch[key]
     assert native.keys() == torch.keys()
     assert native["versions"]["kernel"] != "oracle"
+
+
+def test_how_far_it_is(student, rows, monkeypatch):
+    """Told between parts of the rows, whose answers are put together again."""
+    told = []
+    data = load_table(None, rows, label="mood")
+    whole = run(student, data)
+    monkeypatch.setattr("ternarybert.runtime.evaluate._AT_ONCE", 25)
+    assert run(student, data, tell=told.append)["scores"] == whole["scores"]
+    assert told == [f"evaluating the model on dev: {share}" for share in ("42%", "83%", "100%")]
 
 
 def test_a_packed_teacher(student, rows, tmp_path):

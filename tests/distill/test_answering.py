@@ -362,9 +362,13 @@ def test_both_models_are_compared_as_they_are_used(teachers, tmp_path):
     kept = metrics["student"]["best"]["sets"]["dev"]
     assert kept["f1"] == pytest.approx(kept["best_f1"])
     assert metrics["teacher"]["dev"]["f1"] == pytest.approx(report["best"]["scores"]["f1"])
-    judged = ternarybert.evaluate(tmp_path / "out", squad(True), teacher=teacher)["sets"]["dev"]
+    told: list[str] = []
+    judged = ternarybert.evaluate(tmp_path / "out", squad(True), teacher=teacher, tell=told.append)["sets"]["dev"]
     assert judged == pytest.approx(kept)
-    native = native_evaluate(tmp_path / "out", squad(True), teacher=tmp_path / "out")["sets"]["dev"]
+    small = tmp_path / "out"
+    native = native_evaluate(small, squad(True), teacher=small, tell=told.append)["sets"]["dev"]
+    ends = [text for text in told if text.endswith(" on dev: 100%")]
+    assert ends == [f"evaluating {name} on dev: 100%" for name in ("out", "True", "the model", "the teacher")]
     assert native.pop("agreement") == 100.0
     judged.pop("agreement")
     assert native == pytest.approx(judged, rel=1e-4)

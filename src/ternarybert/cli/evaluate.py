@@ -73,8 +73,8 @@ def _evaluate(
     rows = load_data(data, labels=lambda: label_names(model))
     console = make_console(errors=True)
     console.print(describe(rows))
-    with console.status("evaluating"):
-        return run(model, rows, teacher=teacher, device=device, batch_size=batch_size)
+    with console.status("evaluating") as status:
+        return run(model, rows, teacher=teacher, device=device, batch_size=batch_size, tell=status.update)
 
 
 def _evaluate_without_torch(
@@ -89,8 +89,8 @@ def _evaluate_without_torch(
     rows = load_data(data, labels=lambda: label_names(model))
     console = make_console(errors=True)
     console.print(describe(rows))
-    with console.status("evaluating"):
-        return run(model, rows, teacher=teacher, num_threads=threads, engine=engine)
+    with console.status("evaluating") as status:
+        return run(model, rows, teacher=teacher, num_threads=threads, engine=engine, tell=status.update)
 
 
 def _show(report: dict[str, Any], console: Console) -> None:

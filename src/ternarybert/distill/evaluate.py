@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +18,7 @@ from ternarybert.distill.models import load_any, load_tokenizer
 from ternarybert.distill.run import versions
 from ternarybert.distill.scores import main_metric
 from ternarybert.errors import LabelError
-from ternarybert.tasks.scores import mean_scores
+from ternarybert.tasks.scores import mean_scores, tell_share
 
 
 def evaluate(
@@ -26,10 +28,12 @@ def evaluate(
     teacher: str | Path | None = None,
     device: str | None = None,
     batch_size: int = 32,
+    tell: Callable[[str], None] = lambda _: None,
 ) -> dict[str, Any]:
     """Score the model in a folder on the evaluation sets of `data`; with a teacher, also against its answers.
 
-    Selection looks at the mean over the sets; `confusion` has a table per set, a row per true class.
+    Selection looks at the mean over the sets; `confusion` has a table per set, a row per true class. `tell` hears now
+    and then how far it is.
     """
     head = head_of(data.task)
     network = load_any(str(model), head).to(device or "cpu")
@@ -37,9 +41,9 @@ def evaluate(
     head = head_of(data.task)
     head.check_evals(data, teacher is not None)
     start = time.perf_counter()
-    features, logits = _answers(str(model), network, data, head, batch_size)
+    features, logits = _answers(str(model), network, data, head, batch_size, tell)
     seconds = time.perf_counter() - start
-    answers = {} if teacher is None else _teacher_answers(str(teacher), network, asked, device, batch_size)
+    answers = {} if teacher is None else _teacher_answers(str(teacher), network, asked, device, batch_size, tell)
     sets = {name: head.scores(features, name, found, answers.get(name)) for name, found in logits.items()}
     scores = mean_scores(sets)
     rows = sum(map(len, data.evals.values()))
@@ -61,18 +65,24 @@ def evaluate(
 
 
 def _answers(
-    folder: str, network: PreTrainedModel, data: AnyData, head: Head, batch_size: int
+    folder: str, network: PreTrainedModel, data: AnyData, head: Head, batch_size: int, tell: Callable[[str], None]
 ) -> tuple[Features, dict[str, Logits]]:
     tokenizer = load_tokenizer(folder)
     features = head.features(data, tokenizer, network)
-    logits = {
-        name: predict_logits(network, rows, tokenizer, batch_size, head.logits) for name, rows in features.evals.items()
-    }
+    logits = {}
+    for name, rows in features.evals.items():
+        told = partial(tell_share, tell, Path(folder).name, name)
+        logits[name] = predict_logits(network, rows, tokenizer, batch_size, head.logits, told)
     return features, logits
 
 
 def _teacher_answers(
-    teacher: str, student: PreTrainedModel, data: AnyData, device: str | None, batch_size: int
+    teacher: str,
+    student: PreTrainedModel,
+    data: AnyData,
+    device: str | None,
+    batch_size: int,
+    tell: Callable[[str], None],
 ) -> dict[str, Any]:
     """What the teacher says, asked in its own way: with its own windows and its own threshold."""
     network = load_any(teacher, head_of(data.task)).to(device or "cpu")
@@ -81,5 +91,5 @@ def _teacher_answers(
     head = head_of(data.task)
     data = replace(head.fit(data, network), train=None)
     head = head_of(data.task)
-    features, logits = _answers(teacher, network, data, head, batch_size)
+    features, logits = _answers(teacher, network, data, head, batch_size, tell)
     return {name: head.answers(features, name, found) for name, found in logits.items()}

@@ -137,12 +137,15 @@ def predict_logits(
     tokenizer: PreTrainedTokenizerBase,
     batch_size: int = 32,
     read: Callable[[Any], Tensor] = lambda outputs: outputs.logits,
+    tell: Callable[[float], None] = lambda share: None,
 ) -> Logits:
     """A model's logits for every row, in the rows' order; similar lengths share a batch.
 
-    `read` takes them from the model's outputs. Logits of tokens are padded with zeros to the longest row.
+    `read` takes them from the model's outputs. Logits of tokens are padded with zeros to the longest row. `tell` hears
+    after every batch which share of all tokens is done.
     """
     order = np.argsort(features[LENGTH], kind="stable")
+    done = np.cumsum(np.asarray(features[LENGTH])[order])
     rows = features.remove_columns([c for c in features.column_names if c == "labels"])
     collate, found = Collator(tokenizer), []
     was_training = model.training
@@ -152,6 +155,7 @@ def predict_logits(
             batch = collate([rows[int(i)] for i in order[start : start + batch_size]])
             outputs = model(**{k: v.to(model.device) for k, v in batch.items()})
             found.append(read(outputs).float().cpu().numpy())
+            tell(float(done[min(start + batch_size, len(order)) - 1] / done[-1]))
     model.train(was_training)
     return np.asarray(_stack(found)[np.argsort(order)], dtype=np.float32)
 

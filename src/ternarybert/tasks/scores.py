@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -81,6 +81,11 @@ def main_metric(task: Task | SquadTask, scores: dict[str, float]) -> str:
 def mean_scores(sets: dict[str, dict[str, float]]) -> dict[str, float]:
     """The mean over the evaluation sets, which selection looks at."""
     return {name: float(np.mean([each[name] for each in sets.values()])) for name in next(iter(sets.values()))}
+
+
+def tell_share(tell: Callable[[str], None], model: str, name: str, share: float) -> None:
+    """Say how far a model is with an evaluation set."""
+    tell(f"evaluating {model} on {name}: {share:.0%}")
 
 
 def confusion(task: Task, logits: Logits, labels: Labels | None) -> list[list[int]] | None:
