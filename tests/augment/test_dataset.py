@@ -1,4 +1,5 @@
 import pytest
+from filelock import FileLock
 
 from ternarybert.augment import Settings, augment_dataset, augment_rows, pipeline
 from ternarybert.errors import DataError
@@ -101,6 +102,28 @@ def test_stopped_and_continued(tmp_path, source, monkeypatch, at):
     assert made.train.to_dict() == whole
     assert seen == [] if at == "conversion" else seen[0] > 3
     assert [path.suffix for path in tmp_path.iterdir()] == [".arrow"]
+
+
+def test_whoever_waits_for_another_process_says_so(tmp_path, source):
+    made = augment_dataset(data(source), source, cache=tmp_path)
+    (kept,) = tmp_path.iterdir()
+    kept.unlink()
+    said = []
+
+    def say(line):
+        said.append(line)
+        other.release()
+
+    with FileLock(kept.with_suffix(".lock"), is_singleton=False) as other:
+        again = augment_dataset(data(source), source, cache=tmp_path, say=say)
+    assert said == ["another process is making the same rows; waiting for it"]
+    assert again.train.to_dict() == made.train.to_dict()
+
+
+def test_stop_words_of_ones_own(tmp_path, source):
+    few = augment_dataset(data(source), source, cache=tmp_path, stop_words=frozenset(source.words))
+    assert len(few.train) == 12
+    assert len(augment_dataset(data(source), source, cache=tmp_path).train) > 100
 
 
 def test_many_rows_are_converted_in_batches(tmp_path, source, monkeypatch):

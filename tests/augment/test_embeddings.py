@@ -49,7 +49,9 @@ def test_halves_of_either_kind(folder):
     name = "bert.embeddings.word_embeddings.weight"
     for kind in (torch.float16, torch.bfloat16):
         half = torch.from_numpy(table[name]).to(kind)
-        save_halves({"first": torch.ones(3, dtype=kind), name: half, "last": half[:2].clone()}, folder / "model.safetensors")
+        save_halves(
+            {"first": torch.ones(3, dtype=kind), name: half, "last": half[:2].clone()}, folder / "model.safetensors"
+        )
         assert np.array_equal(embeddings._table(folder), half.float().numpy())
 
 

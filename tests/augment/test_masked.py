@@ -317,5 +317,5 @@ def test_a_folder_without_a_tokenizer(masked_folder, tmp_path):
     """transformers would make up one that knows no words, and nothing would be replaced."""
     for name in ("config.json", "model.safetensors"):
         (tmp_path / name).write_bytes((masked_folder / name).read_bytes())
-    with pytest.raises(UnsupportedModelError, match="has no tokenizer; copy tokenizer.json"):
+    with pytest.raises(UnsupportedModelError, match=r"has no tokenizer; copy tokenizer.json"):
         MaskedModel.load(str(tmp_path))

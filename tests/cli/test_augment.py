@@ -1,3 +1,4 @@
+import errno
 import json
 import subprocess
 import sys
@@ -120,6 +121,12 @@ def interrupt():
         ((), "name your own rows with --train, or a GLUE task"),
         (("--train", "TABLE", "--task", "rte"), "one of the two"),
         (("--train", "TABLE", "--data", "x"), "--data is the folder of a GLUE task and needs --task"),
+        (("--task", "rte", "--text", "a"), "--text names a column of your own rows (--train); those of rte are known"),
+        (("--task", "rte", "--label", "a"), "--label names a column of your own rows"),
+        (("--train", "TABLE", "--glove", "GLOVE", "--masks", "1"), "--masks says how to ask a masked-language model"),
+        (("--train", "TABLE", "--glove", "GLOVE", "--device", "cpu"), "--device says how to ask"),
+        (("--train", "TABLE", "--glove", "GLOVE", "--batch-size", "3"), "--batch-size says how to ask"),
+        (("--train", "TABLE", "--glove", "GLOVE", "--max-length", "9"), "add --masked-model, or leave it out"),
         (("--train", "TABLE"), "nowhere to take words from"),
         (("--train", "missing.csv", "--glove", "GLOVE"), "missing.csv does not exist"),
         (("--train", "TABLE", "--glove", "missing.txt"), "cannot read missing.txt"),
@@ -140,6 +147,80 @@ def test_a_mistake_is_one_line(run, table, glove, tmp_path, arguments, message):
     assert stderr.startswith("ternarybert: ")
     assert len(stderr.strip().splitlines()) == 1
     assert not (tmp_path / "out.csv").exists()
+
+
+def test_a_mistake_is_said_before_the_model_is_loaded(run, table, tmp_path):
+    (tmp_path / "out.csv").write_text("precious")
+    assert "exists; name another file" in run(tmp_path / "out.csv", "--train", table, "--masked-model", "./none")[2]
+    assert "'.parquet'" in run(tmp_path / "out.parquet", "--train", table, "--masked-model", "./none")[2]
+
+
+def test_the_hub_is_not_asked_in_silence(run, table, tmp_path, monkeypatch):
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+    for option in ("--masked-model", "--embeddings"):
+        _, _, stderr = run(tmp_path / "out.csv", "--train", table, option, "no/such")
+        assert stderr.startswith("there is no folder 'no/such' here; asking the hub\nternarybert: cannot ")
+
+
+@pytest.mark.parametrize(
+    ("error", "message"),
+    [
+        (
+            OSError(errno.ENOSPC, "No space left on device"),
+            "the disk is full; free some space, then type the same comm",
+        ),
+        (OSError(errno.EIO, "Input/output error"), "Input/output error"),
+        (RuntimeError("CUDA out of memory. Tried to"), "out of memory; try a smaller --batch-size or a smaller --max-"),
+        (ModuleNotFoundError("No module named 'torch'", name="torch"), "torch is missing: pip install 'ternarybert[tr"),
+    ],
+)
+def test_a_failure_of_the_machine_is_one_line(run, table, glove, tmp_path, monkeypatch, error, message):
+    def fail(*_, **__):
+        raise error
+
+    monkeypatch.setattr("ternarybert._resumable.ResumableFile.append", fail)
+    code, _, stderr = run(tmp_path / "out.csv", "--train", table, "--glove", glove)
+    assert code == 2
+    assert stderr.splitlines()[-1].startswith(f"ternarybert: {message}")
+
+
+def test_a_masked_language_model_without_torch(run, table, tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "torch", None)
+    code, _, stderr = run(tmp_path / "out.csv", "--train", table, "--masked-model", tmp_path)
+    assert (code, stderr) == (2, "ternarybert: torch is missing: pip install 'ternarybert[train]'\n")
+
+
+def test_rows_to_evaluate_on_are_asked_for(run, table, glove, tmp_path):
+    stderr = run(tmp_path / "out.csv", "--train", table, "--glove", glove)[2]
+    assert stderr.splitlines()[-1].startswith("evaluate on rows of their own: give --eval")
+    folder = write_glue(tmp_path, "CoLA", "train", ["gj04\t1\t\tanimalx animaly"])
+    assert "--eval" not in run(tmp_path / "out.tsv", "--task", "cola", "--data", folder, "--glove", glove)[2]
+
+
+@pytest.mark.parametrize(
+    ("rows", "said"),
+    [
+        (["我喜欢这部电影"] * 30, "no row got a variant: the texts have hardly a word"),
+        ([*["nobody knows"] * 50, "animalx"], "51 rows got 2 variants: the texts have hardly a word"),
+        (["animalx animaly"], None),
+    ],
+)
+def test_nothing_to_replace_is_said(run, glove, tmp_path, rows, said):
+    (tmp_path / "a.txt").write_text("\n".join(rows), encoding="utf-8")
+    stderr = run(tmp_path / "b.txt", "--train", tmp_path / "a.txt", "--glove", glove)[2]
+    assert said in stderr if said else "variant:" not in stderr
+    (tmp_path / "b.txt").unlink()
+    as_asked = run(tmp_path / "b.txt", "--train", tmp_path / "a.txt", "--glove", glove, "--variants", 0)[2]
+    assert "hardly" not in as_asked
+
+
+def test_a_log_gets_a_line_for_every_tenth(run, glove, tmp_path, monkeypatch):
+    monkeypatch.setattr("ternarybert.augment.pipeline._STRETCH_WORDS", 1)
+    (tmp_path / "a.txt").write_text("animalx\n" * 40)
+    stderr = run(tmp_path / "b.txt", "--train", tmp_path / "a.txt", "--glove", glove)[2]
+    assert [line for line in stderr.splitlines() if " of 40 rows" in line] == [
+        f"{n} of 40 rows" for n in range(4, 40, 4)
+    ]
 
 
 def test_a_kind_of_file_that_cannot_be_written(run, table, glove, tmp_path):

@@ -3,12 +3,13 @@
 import io
 import json
 from contextlib import ExitStack
+from itertools import chain
 
 import pytest
 from rich.console import Console
 
 from ternarybert.cli.augmentation import _Bar
-from tests.cli.conftest import COLUMNS, MOODS, save_classifier, sentences, start
+from tests.cli.conftest import COLUMNS, FILLERS, MOODS, save_classifier, sentences, start
 from tests.tasks.conftest import write_glue
 
 QUICK = ["--max-steps", "4", "--evaluations", "2", "--batch-size", "8"]
@@ -25,6 +26,8 @@ def test_own_table_with_the_teachers_words(run, command, tmp_path):
     assert made.code == 0, made.err
     assert f"augmenting with up to 20 variants a row; kept in {tmp_path / 'cache'}" in made.err
     assert "words come from the teacher's own embeddings" in made.err
+    assert f"58 rows became {json.loads(made.out)['train_rows']:,}" in made.err
+    assert "hardly" not in made.err
     metrics = json.loads(made.out)
     assert metrics["train_rows"] > 300
     assert metrics["steps"] == -(-metrics["train_rows"] // 64)  # one epoch
@@ -55,7 +58,37 @@ def test_a_glue_task_has_its_own_number_and_three_are_not_augmented(run, fails, 
     assert "the paper does not augment stsb" in fails(*command, "--task", "stsb", "--data", tmp_path, "--force")
 
 
-@pytest.mark.parametrize("option", ["--glove", "--masked-model", "--variants", "--masks", "--augment-cache"])
+def test_words_of_ones_own_stay(run, command, tmp_path):
+    (tmp_path / "stop.txt").write_text("\n".join(chain(FILLERS, *MOODS.values())))
+    made = run(*command, *QUICK, "--stop-words", tmp_path / "stop.txt")
+    assert made.code == 0, made.err
+    assert "58 rows became 58\nno row got a variant: the texts have hardly a word" in made.err
+
+
+def test_stopped_while_augmenting(run, command, monkeypatch):
+    with monkeypatch.context() as patch:
+        patch.setattr("ternarybert.augment.dataset._convert", interrupt)
+        stopped = run(*command, *QUICK)
+    assert stopped.code == 130
+    last = stopped.err.splitlines()[-1]
+    assert last == (
+        "ternarybert: stopped while augmenting; the rows so far are kept, and the same command goes on from there"
+    )
+    assert run(*command, *QUICK).code == 0
+
+
+def interrupt(*_):
+    raise KeyboardInterrupt
+
+
+def test_masks_without_a_model_to_ask(fails, command):
+    assert "--masks says how to ask a masked-language model; add --masked-model" in fails(*command, "--masks", "3")
+
+
+OPTIONS = ["--glove", "--masked-model", "--variants", "--masks", "--stop-words", "--augment-cache"]
+
+
+@pytest.mark.parametrize("option", OPTIONS)
 def test_how_to_augment_without_augmenting_is_a_mistake(fails, command, option):
     command.remove("--augment")
     wrong = [part for part in command if "cache" not in str(part)]

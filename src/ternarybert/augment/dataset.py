@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -20,6 +20,7 @@ from ternarybert.augment.layout import Layout
 from ternarybert.augment.pipeline import Progress, Settings
 from ternarybert.augment.source import Source, digest
 from ternarybert.augment.table import augment_table
+from ternarybert.augment.words import STOP_WORDS
 from ternarybert.errors import DataError, OutputError
 from ternarybert.tasks import TaskData
 from ternarybert.tasks.files import Table
@@ -27,8 +28,11 @@ from ternarybert.tasks.task import import_datasets
 
 if TYPE_CHECKING:
     from datasets import Dataset
+    from filelock import FileLock
 
 _BATCH = 10_000  # rows converted at a time
+
+Say = Callable[[str], None]  # is told in a sentence what happens
 
 
 def augment_dataset(
@@ -38,8 +42,10 @@ def augment_dataset(
     variants: int | None = None,
     seed: int = 42,
     probability: float = 0.4,
+    stop_words: frozenset[str] = STOP_WORDS,
     cache: str | Path | None = None,
     progress: Progress | None = None,
+    say: Say | None = None,
 ) -> TaskData:
     """Give the data with every training row followed by its variants; labels are copied, evaluation rows stay.
 
@@ -48,10 +54,10 @@ def augment_dataset(
     """
     if data.train is None:
         raise DataError(f"{data.task.name} has no training rows to augment")
-    settings = Settings(data.task.augment_variants if variants is None else variants, probability, seed)
+    settings = Settings(data.task.augment_variants if variants is None else variants, probability, seed, stop_words)
     name = f"{data.task.name}-augmented"
     if cache is not None:
-        return replace(data, train=_make(data.train, name, source, settings, Path(cache), progress))
+        return replace(data, train=_make(data.train, name, source, settings, Path(cache), progress, say))
     with tempfile.TemporaryDirectory(prefix="ternarybert-") as folder:
         return replace(data, train=_make(data.train, name, source, settings, Path(folder), progress, in_memory=True))
 
@@ -63,6 +69,7 @@ def _make(
     settings: Settings,
     folder: Path,
     progress: Progress | None,
+    say: Say | None = None,
     *,
     in_memory: bool = False,
 ) -> Dataset:
@@ -70,13 +77,13 @@ def _make(
     key = digest(source.fingerprint, settings.fingerprint, repr(columns))
     kept = folder / f"{name}-{key}.arrow"
     if not kept.is_file():
-        with _alone(kept):
+        with _alone(kept, say):
             _fill(kept, columns, train.features, source, settings, progress)
     return import_datasets().Dataset.from_file(str(kept), in_memory=in_memory)
 
 
 @contextmanager
-def _alone(kept: Path) -> Iterator[None]:
+def _alone(kept: Path, say: Say | None) -> Iterator[None]:
     """Let one process at a time make a file; the system frees the lock of one that is killed."""
     import_datasets()  # brings filelock, and says what to install when it is missing
     from filelock import FileLock
@@ -85,7 +92,7 @@ def _alone(kept: Path) -> Iterator[None]:
     lock = FileLock(path)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        lock.acquire()
+        _acquire(lock, say)
     except OSError as error:
         raise OutputError(f"cannot keep augmented rows in {kept.parent}: {error.strerror or error}") from error
     try:
@@ -93,6 +100,15 @@ def _alone(kept: Path) -> Iterator[None]:
     finally:
         lock.release()
     path.unlink(missing_ok=True)  # the file is there: whoever still waits finds it and makes nothing
+
+
+def _acquire(lock: FileLock, say: Say | None) -> None:
+    try:
+        lock.acquire(timeout=0)
+    except TimeoutError:
+        if say is not None:
+            say("another process is making the same rows; waiting for it")
+        lock.acquire()
 
 
 def _fill(

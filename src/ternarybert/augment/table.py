@@ -6,11 +6,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from ternarybert._resumable import ResumableFile
+from ternarybert._resumable import ResumableFile, refuse_existing
 from ternarybert.augment.inputs import Input
-from ternarybert.augment.layout import choose_layout
+from ternarybert.augment.layout import Layout, choose_layout
 from ternarybert.augment.pipeline import Progress, Settings, Texts, augment_rows
 from ternarybert.augment.source import Source, digest
+
+_FEW = 0.1  # variants per row; texts whose words are known get nearly as many as are asked for
 
 
 @dataclass(frozen=True)
@@ -23,6 +25,22 @@ class Summary:
     resumed: int  # input rows that an earlier run had done
 
 
+def few_variants(rows: int, written: int) -> str | None:
+    """A line to warn with when (nearly) nothing was replaced, such as in another language than the source's."""
+    if written - rows > _FEW * rows:
+        return None
+    what = f"{rows:,} rows got {written - rows:,} variants" if written > rows else "no row got a variant"
+    return f"{what}: the texts have hardly a word that may be replaced and is known where words come from"
+
+
+def prepare(data: Input, out: Path, *, force: bool = False) -> tuple[list[Texts], Layout]:
+    """The rows, and how to write them; what could not be written or read again is refused before any work."""
+    layout = choose_layout(out, data.table.path, data.layout)
+    layout.check(data.table.columns, out)
+    refuse_existing(out, force=force)
+    return data.rows, layout
+
+
 def augment_table(
     data: Input,
     out: str | Path,
@@ -33,10 +51,8 @@ def augment_table(
     progress: Progress | None = None,
 ) -> Summary:
     """Write each row followed by its variants; go on where an earlier run of the same job was stopped."""
-    out, settings, rows = Path(out), settings or Settings(), data.rows
-    layout = choose_layout(out, data.table.path, data.layout)
-    columns = data.table.columns
-    layout.check(columns, out)
+    out, settings, columns = Path(out), settings or Settings(), data.table.columns
+    rows, layout = prepare(data, out, force=force)
     job = digest(source.fingerprint, settings.fingerprint, repr((layout, data.texts, columns)))
     with ResumableFile(out, job, force=force) as file:
         start = file.state.done

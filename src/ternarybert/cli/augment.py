@@ -5,15 +5,15 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ternarybert.cli.job import heeding_ctrl_c
-from ternarybert.errors import DataError
+from ternarybert.cli.job import job, make_console, note_hub, quiet
+from ternarybert.errors import DataError, OptionError
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -27,6 +27,11 @@ EXAMPLE = (
 )
 NO_CONTEXT = "no masked-language model was named: the nearest words are taken, whatever the sentence says"
 NO_NEIGHBOURS = "no GloVe vectors were named: words of several pieces, which the model cannot be asked about, stay"
+ASKS_THE_MODEL = "says how to ask a masked-language model; add --masked-model, or leave it out"
+_STOPPED = "stopped; the same command goes on from here"
+_GO_ON = "type the same command again: it goes on from there"
+_LESS_MEMORY = "try a smaller --batch-size or a smaller --max-length"
+_OWN_ROWS = "evaluate on rows of their own: give --eval, as rows held out of this file have variants among the others"
 _DATA, _WORDS, _HOW, _OUTPUT = "Data", "Where words come from", "How", "Output"
 
 
@@ -35,6 +40,7 @@ def _option(*names: str, help: str, panel: str, **more: Any) -> Any:
 
 
 def augment(
+    ctx: typer.Context,
     out: Annotated[Path, typer.Argument(help="File to write: .csv, .tsv, .jsonl or .txt.")],
     train: Annotated[
         Path | None, _option("--train", help="Your own rows: CSV, TSV, JSONL, parquet or .txt.", panel=_DATA)
@@ -104,13 +110,21 @@ def augment(
     A run that was stopped goes on when it is started again with the same options.
     """
     begin = time.monotonic()
-    console = _console()
-    with _stopped_in_one_line(), _quiet(torch=masked_model is not None, threads=threads):
+    console = make_console(errors=True)  # standard output is for --json
+    console.soft_wrap = True
+    with job(stopped=_STOPPED, go_on=_GO_ON, less_memory=_LESS_MEMORY), ExitStack() as stack:
         from ternarybert.augment import Settings, augment_table, load_source, read_stop_words
+        from ternarybert.augment.table import few_variants, prepare
 
+        _check(ctx, masked_model)
         rows = _open(train, task, data, text, text_pair, label)
         words = {"stop_words": read_stop_words(stop_words)} if stop_words else {}
         settings = Settings(_variants(rows) if variants is None else variants, probability, seed, **words)
+        prepare(rows, out, force=force)  # a mistake is said before a model is loaded
+        for model in filter(None, (masked_model, embeddings)):
+            note_hub(model)
+        if masked_model is not None:
+            stack.enter_context(_torch(threads))
         source = load_source(
             masked_model=masked_model,
             embeddings=embeddings,
@@ -125,11 +139,22 @@ def augment(
             console.print(NO_CONTEXT if masked_model is None else NO_NEIGHBOURS)
         with rows_bar(console) as progress:
             summary = augment_table(rows, out, source, settings, force=force, progress=progress)
+        warning = few_variants(summary.rows, summary.written) if settings.variants else None
     report = asdict(summary) | {"path": str(summary.path), "source": source.description}
     report["seconds"] = round(time.monotonic() - begin, 3)
     _conclude(console, report)
+    for line in filter(None, (warning, _OWN_ROWS if train else None)):
+        console.print(line)
     if as_json:
         typer.echo(json.dumps(report))
+
+
+def _check(ctx: typer.Context, masked_model: str | None) -> None:
+    """Refuse options that would be read by nobody."""
+    for name in ("batch_size", "max_length", "masks", "device"):
+        given = ctx.get_parameter_source(name)
+        if masked_model is None and given is not None and given.name == "COMMANDLINE":
+            raise OptionError(f"--{name.replace('_', '-')} {ASKS_THE_MODEL}")
 
 
 def _open(
@@ -144,6 +169,10 @@ def _open(
 
     if (train is None) == (task is None):
         raise DataError("name your own rows with --train, or a GLUE task with --task and --data (one of the two)")
+    names = {"--text": text, "--text-pair": text_pair, "--label": label}
+    said = [option for option, name in names.items() if name is not None]
+    if task is not None and said:
+        raise DataError(f"{said[0]} names a column of your own rows (--train); those of {task} are known")
     if task is not None:
         return open_task(task, folder)
     if folder is not None:
@@ -173,52 +202,41 @@ def _conclude(console: Console, report: dict[str, Any]) -> None:
     )
 
 
-def _console() -> Console:
-    from rich.console import Console
-
-    # Everything for people goes to standard error; standard output is for --json.
-    return Console(stderr=True, markup=False, highlight=False, emoji=False, soft_wrap=True)
-
-
 @contextmanager
 def rows_bar(console: Console) -> Iterator[Progress]:
-    """A progress bar with the time left, on a terminal."""
+    """How far augmenting has come: a bar with the time left on a terminal, a line for every tenth in a log."""
+    if not console.is_terminal:
+        yield _Tenths(console)
+        return
     from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
     from rich.progress import Progress as Bar
 
     columns = (TextColumn("rows"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    with Bar(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
+    with Bar(*columns, console=console, transient=True) as bar:
         shown = bar.add_task("rows", total=None)
         yield lambda done, total: bar.update(shown, completed=int(done), total=total)
 
 
-@contextmanager
-def _stopped_in_one_line() -> Iterator[None]:
-    """Ctrl-C is no accident."""
-    try:
-        with heeding_ctrl_c():
-            yield
-    except KeyboardInterrupt:
-        typer.echo("\nternarybert: stopped; the same command goes on from here", err=True)
-        raise typer.Exit(130) from None
+class _Tenths:
+    """Says when another tenth of the rows is done; the last one is said by whoever concludes."""
+
+    def __init__(self, console: Console) -> None:
+        self.console = console
+        self.said: int | None = None
+
+    def __call__(self, done: float, total: int) -> None:
+        tenth = int(10 * done / max(1, total))
+        if self.said is not None and self.said < tenth < 10:
+            self.console.print(f"{int(done):,} of {total:,} rows")
+        self.said = tenth
 
 
 @contextmanager
-def _quiet(*, torch: bool, threads: int | None) -> Iterator[None]:
-    """Hush what transformers says while it loads a model, and set the threads that it may use."""
-    if not torch:
-        yield
-        return
-    import torch as library
-    import transformers
+def _torch(threads: int | None) -> Iterator[None]:
+    """Hush what libraries say while they load a model, and set the threads that it may use."""
+    with quiet():
+        import torch
 
-    if threads is not None:
-        library.set_num_threads(threads)
-    level = transformers.logging.get_verbosity()
-    transformers.logging.set_verbosity_error()
-    transformers.logging.disable_progress_bar()
-    try:
+        if threads is not None:
+            torch.set_num_threads(threads)
         yield
-    finally:
-        transformers.logging.enable_progress_bar()
-        transformers.logging.set_verbosity(level)

@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, fields
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-from ternarybert.cli.augment import NO_CONTEXT, NO_NEIGHBOURS, rows_bar
+from ternarybert.cli.augment import ASKS_THE_MODEL, NO_CONTEXT, NO_NEIGHBOURS, rows_bar
+from ternarybert.cli.job import note_hub
 from ternarybert.cli.options import option
 from ternarybert.errors import OptionError
 
@@ -51,6 +53,10 @@ class AugmentOptions:
         int,
         option("--masks", help="Words of a text asked about at once: faster, unlike TinyBERT.", panel=_PANEL, min=1),
     ] = 1
+    stop_words: Annotated[
+        Path | None,
+        option("--stop-words", help="Words to keep, one a line, instead of the English.", panel=_PANEL, metavar="FILE"),
+    ] = None
     augment_cache: Annotated[
         Path | None,
         option(
@@ -69,6 +75,7 @@ def augmentation(options: AugmentOptions, task: Task | SquadTask, console: Conso
     if not options.augment:
         yield None
         return
+    from ternarybert.augment import STOP_WORDS, read_stop_words
     from ternarybert.distill.augmented import Augmentation, cache_folder, check_augmented
 
     usual = check_augmented(task).augment_variants
@@ -77,8 +84,20 @@ def augmentation(options: AugmentOptions, task: Task | SquadTask, console: Conso
     console.print(f"augmenting with up to {variants} variants a row; kept in {cache}", soft_wrap=True)
     for line in _what_is_missing(options):
         console.print(line, soft_wrap=True)
+    words = STOP_WORDS if options.stop_words is None else read_stop_words(options.stop_words)
+    if options.masked_model is not None:
+        note_hub(options.masked_model)
     with ExitStack() as stack:
-        yield Augmentation(options.masked_model, options.glove, variants, options.masks, cache, _Bar(console, stack))
+        yield Augmentation(
+            masked_model=options.masked_model,
+            glove=options.glove,
+            variants=variants,
+            masks=options.masks,
+            cache=cache,
+            progress=_Bar(console, stack),
+            stop_words=words,
+            say=partial(console.print, soft_wrap=True),
+        )
 
 
 class _Bar:
@@ -100,6 +119,8 @@ def _check(options: AugmentOptions) -> None:
     said = [field.name for field in fields(options) if getattr(options, field.name) != field.default]
     if said and not options.augment:
         raise OptionError(f"--{said[0].replace('_', '-')} says how to augment; add --augment, or leave it out")
+    if options.masks > 1 and options.masked_model is None:
+        raise OptionError(f"--masks {ASKS_THE_MODEL}")
 
 
 def _what_is_missing(options: AugmentOptions) -> list[str]:

@@ -29,6 +29,8 @@ _WIDTH = 120  # of tables that go into a file or a pipe
 _INTERRUPTED = 130  # what a shell calls a command that Ctrl-C ended
 _A_MOMENT = 0.01  # seconds
 _LET_THE_FIRST_SPEAK = 5  # seconds
+_GO_ON = "go on with --resume"
+_LESS_MEMORY = "try --accumulate 2 (or more), a smaller --batch-size or a smaller --max-length"
 _NO_MEMORY = ("out of memory", "can't allocate memory", "not enough memory")
 _NO_SPACE = ("no space left", "storagefull", "pytorchstreamwriter failed", "unexpected pos")  # the last two: torch.save
 
@@ -50,22 +52,27 @@ def make_console(*, errors: bool) -> Console:
 
 def note_hub(model: str) -> None:
     """Say that the hub is asked: out of its reach, a mistyped folder would be half a minute of silence."""
-    if not Path(model).is_dir():
+    path = Path(model)
+    no_hub_id = path.is_absolute() or model.startswith((".", "~")) or model.count("/") > 1
+    if not (path.is_dir() or no_hub_id):
         make_console(errors=True).print(f"there is no folder '{model}' here; asking the hub")
 
 
 @contextmanager
-def job(output: Path | None = None, *, stopped: str | None = None) -> Iterator[None]:
+def job(
+    output: Path | None = None, *, stopped: str | None = None, go_on: str = _GO_ON, less_memory: str = _LESS_MEMORY
+) -> Iterator[None]:
     """Around the work of a command; `output` is the folder that a run which can be resumed will make.
 
-    `stopped` is what to say after Ctrl-C instead, by a command that goes on in its own way.
+    `stopped` is what to say after Ctrl-C instead, by a command that goes on in its own way; an interruption that has
+    words of its own says these. `go_on` and `less_memory` are what to do when the disk is full or memory runs out.
     """
     try:
         with heeding_ctrl_c():
             yield
-    except KeyboardInterrupt:
+    except KeyboardInterrupt as stop:
         if is_first_process():
-            typer.echo(f"\nternarybert: {stopped or _how_to_go_on(output)}", err=True)
+            typer.echo(f"\nternarybert: {str(stop) or stopped or _how_to_go_on(output)}", err=True)
         raise typer.Exit(_INTERRUPTED) from None
     except TernaryBertError:
         if not is_first_process():
@@ -76,7 +83,7 @@ def job(output: Path | None = None, *, stopped: str | None = None) -> Iterator[N
     except ModuleNotFoundError as error:
         raise MissingExtraError(f"{error.name} is missing: pip install 'ternarybert[train]'") from error
     except Exception as error:
-        line = _line(error)
+        line = _line(error, go_on, less_memory)
         if line is None:
             raise
         raise OutputError(line) from error
@@ -145,13 +152,13 @@ def _launcher() -> list[str]:
     return alone if processes == "1" else ["torchrun", "--nproc-per-node", processes, "-m", *alone]
 
 
-def _line(error: Exception) -> str | None:
+def _line(error: Exception, go_on: str, less_memory: str) -> str | None:
     """One line about a failure of the machine; None if it looks like a mistake of ours."""
     text = str(error).casefold()
     if (isinstance(error, OSError) and error.errno == errno.ENOSPC) or any(words in text for words in _NO_SPACE):
-        return "the disk is full; free some space, then go on with --resume. Nothing that existed before was touched"
+        return f"the disk is full; free some space, then {go_on}. Nothing that existed before was touched"
     if isinstance(error, MemoryError) or any(words in text for words in _NO_MEMORY):
-        return "out of memory; try --accumulate 2 (or more), a smaller --batch-size or a smaller --max-length"
+        return f"out of memory; {less_memory}"
     if isinstance(error, OSError):
         where = f": {error.filename}" if error.filename else ""
         return f"{error.strerror or error}{where}"

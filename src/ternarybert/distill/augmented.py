@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -17,8 +18,10 @@ from typing import Any
 import torch
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from ternarybert.augment import Source, augment_dataset, embedding_neighbours, load_source
+from ternarybert.augment import STOP_WORDS, Source, augment_dataset, embedding_neighbours, load_source
+from ternarybert.augment.dataset import Say
 from ternarybert.augment.pipeline import Progress
+from ternarybert.augment.table import few_variants
 from ternarybert.errors import DataError, RecipeError
 from ternarybert.tasks import SquadData, SquadTask, Task, TaskData
 
@@ -35,6 +38,8 @@ class Augmentation:
     masks: int = 1  # words of a text that the model is asked about at once; more is faster, and no longer TinyBERT
     cache: str | Path | None = None  # None: `cache_folder()`
     progress: Progress | None = None
+    stop_words: frozenset[str] = STOP_WORDS  # words that stay, in lower case
+    say: Say | None = None
 
     @property
     def from_teacher(self) -> bool:
@@ -80,9 +85,19 @@ def augmented(
         raise DataError(f"'{task.name}' has no training rows")
     source = own() if how.from_teacher else _named_source(how, device)
     _log.info("augmenting with %s", source.description)
-    made = augment_dataset(
-        data, source, variants=variants, seed=seed, cache=how.cache or cache_folder(), progress=how.progress
-    )
+    with _interrupted_in_words():
+        made = augment_dataset(
+            data,
+            source,
+            variants=variants,
+            seed=seed,
+            stop_words=how.stop_words,
+            cache=how.cache or cache_folder(),
+            progress=how.progress,
+            say=how.say,
+        )
+    if how.say is not None and made.train is not None:
+        _tell(how.say, len(data.train), len(made.train))
     note = {
         "source": source.description,
         "fingerprint": source.fingerprint,
@@ -90,6 +105,23 @@ def augmented(
         "rows_before": len(data.train),
     }
     return replace(made, task=replace(task, epochs=task.epochs_augmented)), note
+
+
+@contextmanager
+def _interrupted_in_words() -> Iterator[None]:
+    """Whoever tells the user of Ctrl-C knows of checkpoints, and not of rows that are kept."""
+    try:
+        yield
+    except KeyboardInterrupt as stop:
+        words = "stopped while augmenting; the rows so far are kept, and the same command goes on from there"
+        raise KeyboardInterrupt(words) from stop
+
+
+def _tell(say: Say, before: int, after: int) -> None:
+    say(f"{before:,} rows became {after:,}")
+    warning = few_variants(before, after)
+    if warning is not None:
+        say(warning)
 
 
 def _named_source(how: Augmentation, device: str | None) -> Source:
