@@ -2,6 +2,7 @@
 
 import dataclasses
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -87,6 +88,13 @@ def test_no_answer(model):
     assert model.predict((QUESTION, CONTEXT)).text is None
     model.task = dataclasses.replace(model.task, null_threshold=1e9)
     assert model.predict((QUESTION, CONTEXT)).text is not None
+
+
+def test_a_model_on_one_thread_starts_none_of_the_tokenizers(folders):
+    with ternarybert.load(folders("ForQuestionAnswering"), num_threads=1) as model:
+        windower = model._windows()
+        windower._tokenizer = SimpleNamespace(encode=windower._tokenizer.encode)  # encode_batch would start some
+        assert len(model.predict([(QUESTION, CONTEXT), ("who", "The plot was dull.")])) == 2
 
 
 def test_a_changed_task_cuts_other_windows(model):

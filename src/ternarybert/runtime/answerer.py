@@ -74,4 +74,5 @@ class Answerer(Model):
         return self._windower[1]
 
     def _windower_of(self, task: SquadTask) -> Windower:
-        return replace(task, max_length=min(task.max_length, self.max_length)).windower(self.text.tokenizer)
+        fitting = replace(task, max_length=min(task.max_length, self.max_length))
+        return fitting.windower(self.text.tokenizer, parallel=self.num_threads > 1)

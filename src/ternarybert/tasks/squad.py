@@ -48,9 +48,15 @@ class SquadTask:
     epochs: int = 3
     learning_rate: float = 2e-5
 
-    def windower(self, tokenizer: Tokenizer | str | Path) -> Windower:
+    def windower(self, tokenizer: Tokenizer | str | Path, *, parallel: bool = True) -> Windower:
         """What cuts this task's questions into inputs of a model."""
-        return Windower(tokenizer, max_length=self.max_length, stride=self.stride, max_question=self.max_question)
+        return Windower(
+            tokenizer,
+            max_length=self.max_length,
+            stride=self.stride,
+            max_question=self.max_question,
+            parallel=parallel,
+        )
 
     def predict(self, windows: Sequence[Window], start_logits: Logits, end_logits: Logits) -> list[Prediction]:
         """Answer the questions that the windows are of."""

@@ -20,7 +20,7 @@ from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
-from tokenizers import Tokenizer
+from tokenizers import Encoding, Tokenizer
 
 from ternarybert.errors import DataError
 from ternarybert.tasks.squad_questions import Question
@@ -106,11 +106,18 @@ class Windower:
     """A tokenizer with the sizes of the windows; made once, used for training, evaluation and answering."""
 
     def __init__(
-        self, tokenizer: Tokenizer | str | Path, *, max_length: int = 384, stride: int = 128, max_question: int = 64
+        self,
+        tokenizer: Tokenizer | str | Path,
+        *,
+        max_length: int = 384,
+        stride: int = 128,
+        max_question: int = 64,
+        parallel: bool = True,
     ) -> None:
         if min(max_length, stride) < 1 or max_question < 0:
             raise DataError(f"windows of {max_length} tokens, {stride} apart, questions of {max_question}: impossible")
         self.max_length, self.stride, self.max_question = max_length, stride, max_question
+        self.parallel = parallel  # lets the tokenizer start threads; a fork does not survive them
         self._tokenizer = _plain_copy(tokenizer)
         self._frame = _frame(self._tokenizer)
 
@@ -133,10 +140,14 @@ class Windower:
         distinct = list(dict.fromkeys(texts))
         for at in range(0, len(distinct), _BATCH):
             batch = distinct[at : at + _BATCH]
-            encodings = self._tokenizer.encode_batch(batch, add_special_tokens=False)
-            for text, encoding in zip(batch, encodings, strict=True):
+            for text, encoding in zip(batch, self._encode(batch), strict=True):
                 offsets = np.array(encoding.offsets, np.int32).reshape(-1, 2)
                 yield text, Tokens(np.array(encoding.ids, np.int32), offsets[:, 0].copy(), offsets[:, 1].copy())
+
+    def _encode(self, texts: list[str]) -> list[Encoding]:
+        if self.parallel and len(texts) > 1:
+            return list(self._tokenizer.encode_batch(texts, add_special_tokens=False))
+        return [self._tokenizer.encode(text, add_special_tokens=False) for text in texts]
 
     def _cut(self, row: int, question: Question, question_ids: Ints, tokens: Tokens) -> Iterator[Window]:
         total, room = len(tokens.ids), self.max_length - len(self._frame) - len(question_ids)
