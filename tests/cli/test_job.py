@@ -1,5 +1,6 @@
 """What is said after Ctrl-C can be typed as it stands."""
 
+import errno
 import signal
 import sys
 import time
@@ -7,7 +8,8 @@ import time
 import pytest
 import typer
 
-from ternarybert.cli.job import job
+from ternarybert.cli.job import job, note_hub
+from ternarybert.errors import OutputError
 
 TYPED = ["ternarize", "my teacher", "--train", "mail.csv", "-o", "out"]
 
@@ -54,6 +56,30 @@ def test_several_processes(stop):
 def test_nothing_to_go_on_from(stop, tmp_path):
     (tmp_path / "out.work" / "checkpoint-5").rmdir()
     assert stop().endswith("stopped before the first checkpoint; nothing is kept")
+
+
+def test_an_interruption_in_its_own_words(capfd, tmp_path):
+    with pytest.raises(typer.Exit) as end, job(tmp_path / "out"):
+        raise KeyboardInterrupt("stopped while augmenting; all is kept")
+    assert end.value.exit_code == 130
+    assert capfd.readouterr().err == "\nternarybert: stopped while augmenting; all is kept\n"
+
+
+def test_a_command_says_in_its_own_words_what_to_do():
+    with pytest.raises(OutputError, match=r"free some space, then wait\. Nothing"), job(go_on="wait"):
+        raise OSError(errno.ENOSPC, "No space left on device")
+    with pytest.raises(OutputError, match=r"^out of memory; buy some$"), job(less_memory="buy some"):
+        raise MemoryError
+    with pytest.raises(OutputError, match="go on with --resume"), job():
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+
+def test_the_hub_is_only_named_for_what_may_be_there(capfd, tmp_path):
+    for model in (str(tmp_path), f"{tmp_path}/missing", "./missing", "~/missing", "a/b/c"):
+        note_hub(model)
+    assert capfd.readouterr().err == ""
+    note_hub("org/name")
+    assert capfd.readouterr().err == "there is no folder 'org/name' here; asking the hub\n"
 
 
 class Interrupted:
