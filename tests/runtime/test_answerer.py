@@ -90,6 +90,14 @@ def test_no_answer(model):
     assert model.predict((QUESTION, CONTEXT)).text is not None
 
 
+def test_the_first_answer_does_not_wait_for_other_questions(model):
+    """A context may be a book."""
+    asked = iter([(QUESTION, CONTEXT)] * 9)
+    answers = model.stream(asked)
+    assert next(answers) == model.predict((QUESTION, CONTEXT))
+    assert len(list(asked)) == 8
+
+
 def test_a_model_on_one_thread_starts_none_of_the_tokenizers(folders):
     with ternarybert.load(folders("ForQuestionAnswering"), num_threads=1) as model:
         windower = model._windows()

@@ -32,7 +32,7 @@ class Answerer(Model):
 
     def stream(self, texts: Iterable[Any]) -> Iterator[Answer]:
         """Answer pairs of a question and a context."""
-        for chunk in chunks(as_stream(texts)):
+        for chunk in chunks(as_stream(texts), first=1):  # a single context may take seconds
             yield from self._answer_all(chunk)
 
     def _answer_all(self, chunk: Sequence[Text]) -> list[Answer]:

@@ -156,9 +156,9 @@ def label_names(config: Mapping[str, Any], count: int) -> tuple[str, ...]:
     return tuple(by_id[str(i)] for i in range(count))
 
 
-def chunks(texts: Iterator[Text]) -> Iterator[list[Text]]:
+def chunks(texts: Iterator[Text], first: int = _FIRST_CHUNK) -> Iterator[list[Text]]:
     """Texts to take in at a time: few at first, more where a model is fast."""
-    size, start = _FIRST_CHUNK, time.monotonic()
+    size, start = first, time.monotonic()
     while chunk := list(islice(texts, size)):
         yield chunk
         now = time.monotonic()
