@@ -66,7 +66,14 @@ def run(task: str, cells: list[Cell], options: argparse.Namespace) -> None:
     def settings(output: Path, seed: int, steps: int) -> Settings:
         begun = output.with_name(f"{output.name}.work").exists()
         bf16 = options.bf16 and output.name != "teacher"
-        return Settings(seed=seed, device="cpu", bf16=bf16, max_steps=options.max_steps or steps, resume=begun)
+        return Settings(
+            seed=seed,
+            device="cpu",
+            bf16=bf16,
+            evaluations=options.evaluations,
+            max_steps=options.max_steps or steps,
+            resume=begun,
+        )
 
     place, data = Path(options.out) / task, data_of(task, options.glue)
     teacher = place / "teacher"
@@ -125,6 +132,7 @@ def main() -> None:
     parser.add_argument("--variants", type=int, help="of every row, instead of the task's 30")
     parser.add_argument("--glove", default=GLOVE, help="a GloVe file or that package; none: the teacher")
     parser.add_argument("--max-steps", type=int, help="end every run early, to see that all works; use another --out")
+    parser.add_argument("--evaluations", type=int, default=10, help="of every run; the best of more is better")
     common_options(parser)
     options = parser.parse_args()
     cells = [
