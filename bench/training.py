@@ -25,8 +25,8 @@ from ternarybert.distill.features import LENGTH, Collator, Features, tokenize
 from ternarybert.distill.head import Head
 from ternarybert.distill.heads import head_of
 from ternarybert.distill.memory import ROW_NUMBER, TeacherMemory
+from ternarybert.distill.models import set_dropout
 from ternarybert.distill.sampler import SimilarLengths
-from ternarybert.distill.ternarize import set_dropout
 from ternarybert.distill.trainer import DistillTrainer
 from ternarybert.recipe import PRESETS, ROW
 from ternarybert.student import TernaryEmbedding, expose_scores, make_student, native, quantized_layers

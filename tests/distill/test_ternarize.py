@@ -70,6 +70,18 @@ def test_a_teacher_is_made_and_ternarized(data, tmp_path):
     assert not (tmp_path / "out.work").exists()
 
 
+def test_a_teacher_learns_with_the_recipes_dropout(data, tmp_path):
+    """As one whose configuration says so, while its own configuration stays."""
+    rates = [{"hidden_dropout_prob": rate, "attention_probs_dropout_prob": rate} for rate in (0.5, 0.0)]
+    half, none = (tiny.save(tmp_path / str(i), **rate) for i, rate in enumerate(rates))
+    without = Recipe().override({"schedule.learning_rate": "1e-3", "schedule.dropout": "0"})
+    told = finetune(half, data, tmp_path / "told", without, QUICK)
+    same = finetune(none, data, tmp_path / "same", without, QUICK)
+    kept = finetune(half, data, tmp_path / "kept", without.override({"schedule.dropout": "null"}), QUICK)
+    assert told["losses"] == same["losses"] != kept["losses"]
+    assert AutoModelForSequenceClassification.from_pretrained(tmp_path / "told").config.hidden_dropout_prob == 0.5
+
+
 def test_what_is_written_is_what_was_evaluated(data, teacher, tmp_path):
     """The packed folder gives the agreement that was reported."""
     metrics = ternarize(teacher, data, tmp_path / "out", RECIPE, QUICK)

@@ -25,8 +25,8 @@ from ternarybert.baselines.stored import WeightQuantizer, keep
 from ternarybert.baselines.uniform import grouped, minmax, symmetric
 from ternarybert.distill.classroom import Classroom
 from ternarybert.distill.finetune import usual_schedule
-from ternarybert.distill.models import check_tokenizer, load_encoder, load_tokenizer, load_trained
-from ternarybert.distill.ternarize import check_depths, set_dropout
+from ternarybert.distill.models import check_tokenizer, load_encoder, load_tokenizer, load_trained, set_dropout
+from ternarybert.distill.ternarize import check_depths
 from ternarybert.errors import OptionError
 from ternarybert.recipe import Bits, Distill, Recipe, Stage, WeightScheme
 from ternarybert.student import make_student

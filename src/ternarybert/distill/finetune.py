@@ -14,7 +14,7 @@ from transformers import PretrainedConfig
 from ternarybert.distill.features import Features
 from ternarybert.distill.head import AnyData, AnyTask
 from ternarybert.distill.heads import head_of
-from ternarybert.distill.models import check_tokenizer, load_encoder, load_tokenizer
+from ternarybert.distill.models import check_tokenizer, load_encoder, load_tokenizer, set_dropout
 from ternarybert.distill.run import (
     Evaluating,
     Settings,
@@ -73,6 +73,7 @@ def finetune(
     network, tokenizer = load_encoder(model, head, settings.seed), load_tokenizer(model)
     check_tokenizer(tokenizer, network)
     recipe = recipe or Recipe(schedule=usual_schedule(network.config))
+    set_dropout(network, recipe.schedule.dropout)
     features = head.features(data, tokenizer, network, labelled=True)
     assert features.train is not None  # check_labels says so
     work = prepare_work(output, settings, plan(model, data, recipe, settings))

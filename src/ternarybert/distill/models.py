@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 from safetensors import SafetensorError
+from torch import nn
 from transformers import AutoConfig, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
 from transformers.trainer_utils import set_seed
 
@@ -134,3 +135,11 @@ def finding(model: str) -> Iterator[None]:
         hint = nearby(path)
         also = " The hub" if hint else ", and the hub"
         raise HubError(f"there is no folder '{model}'{hint}{also} does not help: {reason}") from error
+
+
+def set_dropout(model: nn.Module, rate: float | None) -> None:
+    """A recipe's dropout in place of the one that the model's configuration says."""
+    if rate is not None:
+        for module in model.modules():
+            if isinstance(module, nn.Dropout):
+                module.p = rate

@@ -7,7 +7,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from torch import nn
 from transformers import PreTrainedModel
 
 from ternarybert import packed
@@ -17,7 +16,7 @@ from ternarybert.distill.classroom import Classroom, StudentTrainer
 from ternarybert.distill.export import packed_model
 from ternarybert.distill.head import AnyData
 from ternarybert.distill.heads import head_of
-from ternarybert.distill.models import check_tokenizer, load_tokenizer, load_trained
+from ternarybert.distill.models import check_tokenizer, load_tokenizer, load_trained, set_dropout
 from ternarybert.distill.run import Settings, plan, train
 from ternarybert.distill.work import check_output, prepare_work
 from ternarybert.errors import DataError, TernaryBertError, UnsupportedModelError
@@ -140,14 +139,6 @@ def check_depths(student: PreTrainedModel, teacher: PreTrainedModel, recipe: Rec
 
 def _names(config: Any) -> str:
     return ", ".join(str(name) for _, name in sorted(config.id2label.items()))
-
-
-def set_dropout(model: nn.Module, rate: float | None) -> None:
-    """The recipe's dropout in place of the teacher's."""
-    if rate is not None:
-        for module in model.modules():
-            if isinstance(module, nn.Dropout):
-                module.p = rate
 
 
 def _write(
