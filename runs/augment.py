@@ -25,7 +25,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from glue import TEACHER_SEED, common_options, data_of, minilm, mistakes, say
+from glue import TEACHER_SEED, common_options, data_of, mistakes, say, settings, teacher_of
 
 from ternarybert.recipe import PRESETS
 
@@ -59,27 +59,10 @@ class Cell:
 def run(task: str, cells: list[Cell], options: argparse.Namespace) -> None:
     """The teacher of a task and its students, whatever of them is not there yet."""
     from ternarybert.distill.augmented import Augmentation
-    from ternarybert.distill.finetune import finetune
-    from ternarybert.distill.run import Settings
     from ternarybert.distill.ternarize import ternarize
 
-    def settings(output: Path, seed: int, steps: int) -> Settings:
-        begun = output.with_name(f"{output.name}.work").exists()
-        bf16 = options.bf16 and output.name != "teacher"
-        return Settings(
-            seed=seed,
-            device="cpu",
-            bf16=bf16,
-            evaluations=options.evaluations,
-            max_steps=options.max_steps or steps,
-            resume=begun,
-        )
-
     place, data = Path(options.out) / task, data_of(task, options.glue)
-    teacher = place / "teacher"
-    if not teacher.exists():
-        say(f"{task}: fine-tuning the teacher")
-        finetune(minilm(), data, teacher, None, settings(teacher, TEACHER_SEED, -1))
+    teacher = teacher_of(data, place, options.max_steps or -1)
     for cell in cells:
         output = place / cell.name
         if output.exists():
@@ -89,8 +72,14 @@ def run(task: str, cells: list[Cell], options: argparse.Namespace) -> None:
         glove = None if cell.glove == "none" else cell.glove
         more = Augmentation(glove=glove, variants=cell.variants, cache=place / "augmented-rows")
         how = more if cell.kind == "-augmented" else None
-        recipe = PRESETS[cell.recipe]
-        ternarize(str(teacher), data, output, recipe, settings(output, cell.seed, steps), augment=how)
+        chosen = settings(
+            output,
+            seed=cell.seed,
+            bf16=options.bf16,
+            evaluations=options.evaluations,
+            max_steps=options.max_steps or steps,
+        )
+        ternarize(teacher, data, output, PRESETS[cell.recipe], chosen, augment=how)
 
 
 def read(folder: Path) -> dict[str, Any]:

@@ -18,11 +18,14 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ternarybert.errors import TernaryBertError
 from ternarybert.recipe import PRESETS, Recipe
 from ternarybert.tasks import TaskData, load_glue
+
+if TYPE_CHECKING:
+    from ternarybert.distill.run import Settings
 
 TASKS = ("mrpc", "stsb", "sst2", "cola", "rte")
 VARIANT_TASKS = ("mrpc", "cola")  # where the paper's other settings are run too
@@ -77,24 +80,37 @@ def data_of(task: str, folder: str) -> TaskData:
 
 def run(task: str, cells: list[Cell], options: argparse.Namespace) -> None:
     """The teacher of a task and its students, whatever of them is not there yet."""
-    from ternarybert.distill.finetune import finetune
-    from ternarybert.distill.run import Settings
     from ternarybert.distill.ternarize import ternarize
 
-    def settings(output: Path, seed: int, bf16: bool) -> Settings:
-        begun = output.with_name(f"{output.name}.work").exists()
-        return Settings(seed=seed, device="cpu", bf16=bf16, resume=begun)
-
     place, data = Path(options.out) / task, data_of(task, options.glue)
-    teacher = place / "teacher"
-    if not teacher.exists():
-        say(f"{task}: fine-tuning the teacher")
-        finetune(minilm(), data, teacher, None, settings(teacher, TEACHER_SEED, False))
+    teacher = teacher_of(data, place)
     for cell in cells:
         output = place / cell.name
         if not output.exists():
             say(f"{task}: {cell.name}")
-            ternarize(str(teacher), data, output, cell.recipe, settings(output, cell.seed, options.bf16))
+            ternarize(teacher, data, output, cell.recipe, settings(output, seed=cell.seed, bf16=options.bf16))
+
+
+def teacher_of(data: TaskData, place: Path, max_steps: int = -1) -> str:
+    """The folder of a task's teacher, made if it is not there yet; the same one for all scripts, whatever they ask."""
+    from ternarybert.distill.finetune import finetune
+
+    folder = place / "teacher"
+    if not folder.exists():
+        say(f"{data.task.name}: fine-tuning the teacher")
+        finetune(minilm(), data, folder, None, settings(folder, seed=TEACHER_SEED, max_steps=max_steps))
+    return str(folder)
+
+
+def settings(output: Path, **choices: Any) -> Settings:
+    """How the scripts run everything: on the processor, with progress shown, going on where it stopped."""
+    from rich.console import Console
+
+    from ternarybert.cli.progress import ShowProgress
+    from ternarybert.distill.run import Settings
+
+    begun = output.with_name(f"{output.name}.work").exists()
+    return Settings(device="cpu", resume=begun, callbacks=(ShowProgress(Console(), output.name),), **choices)
 
 
 def say(text: str) -> None:

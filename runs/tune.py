@@ -15,7 +15,7 @@ import argparse
 from pathlib import Path
 
 import glue
-from glue import common_options, mistakes, say
+from glue import common_options, mistakes, say, settings
 
 from ternarybert.recipe import PRESETS, Recipe
 from ternarybert.tasks import TaskData
@@ -53,7 +53,6 @@ def data_of(options: argparse.Namespace) -> TaskData:
 
 def run(options: argparse.Namespace) -> None:
     """Whatever is not there yet."""
-    from ternarybert.distill.run import Settings
     from ternarybert.distill.ternarize import ternarize
 
     place, data = Path(options.out), data_of(options)
@@ -61,9 +60,8 @@ def run(options: argparse.Namespace) -> None:
         output = place / f"tune-{options.task}" / cell
         if not output.exists():
             say(f"{options.task}: {cell}")
-            begun = output.with_name(f"{output.name}.work").exists()
-            settings = Settings(seed=SEED, device="cpu", bf16=options.bf16, evaluations=3, resume=begun)
-            ternarize(str(place / options.task / "teacher"), data, output, recipe_of(cell), settings)
+            chosen = settings(output, seed=SEED, bf16=options.bf16, evaluations=3)
+            ternarize(str(place / options.task / "teacher"), data, output, recipe_of(cell), chosen)
 
 
 def main() -> None:
