@@ -15,7 +15,7 @@ import pytest
 from pyarrow import parquet
 
 import ternarybert
-from ternarybert.cli import predict_file
+from ternarybert.cli import predict_file, predict_output
 from tests.runtime.folders import save_student
 
 from .shell import command
@@ -176,6 +176,19 @@ def test_questions(made, monkeypatch):
     assert out.startswith("(no answer)")
 
 
+def test_a_context_from_standard_input_is_utf8(made, monkeypatch):
+    """Whatever the locale would make of it."""
+    folder = made("ForQuestionAnswering")
+    stream = io.TextIOWrapper(io.BytesIO("le café était bon\n".encode()), encoding="latin-1")
+    monkeypatch.setattr(sys, "stdin", stream)
+    _, out, _ = command("predict", folder, "--question", "q", "--json")
+    assert json.loads(out) == {"question": "q", **answers(folder, ("q", "le café était bon\n")).as_dict()}
+    piped(monkeypatch, "café".encode("latin-1"))
+    code, _, err = command("predict", folder, "--question", "q")
+    assert code == 2
+    assert "standard input is not UTF-8 text" in err
+
+
 def test_questions_of_all_kinds(made, tmp_path, monkeypatch):
     """Empty, in another script, and about 10,000 words: all of it is read, so nothing is noted."""
     folder, word = made("ForQuestionAnswering"), "превосходно"
@@ -293,6 +306,27 @@ def test_questions_in_a_file(made, tmp_path):
     assert "has no column 'question'" in err
     code, out, _ = command("predict", folder, "--input", named, "--text", "q", "--text-pair", "c")
     assert out.startswith(answer.text)
+
+
+@pytest.mark.parametrize("head", ["ForQuestionAnswering", "ForSequenceClassification"])
+def test_parquet_columns_keep_their_kind_where_answers_come_late(made, tmp_path, monkeypatch, head):
+    monkeypatch.setattr(predict_output, "_BATCH", 2)
+    regression = {"num_labels": 1, "problem_type": "regression"} if head == "ForSequenceClassification" else {}
+    rows = [{"question": "was it", "context": ""}] * 2 + [{"question": "was it", "context": "a good film"}]
+    if regression:
+        rows = [{"text": row["context"]} for row in rows]
+    (tmp_path / "x.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    code, _, err = command(
+        "predict", made(head, **regression), "-i", tmp_path / "x.jsonl", "-o", tmp_path / "o.parquet"
+    )
+    assert code == 0, err
+    schema = parquet.read_schema(tmp_path / "o.parquet")
+    kinds = {name: str(schema.field(name).type) for name in schema.names if name not in rows[0]}
+    if regression:
+        assert kinds == {"prediction": "double"}
+    else:
+        assert kinds == {"prediction": "string", "score": "double", "start": "int64", "end": "int64"}
+    assert parquet.read_table(tmp_path / "o.parquet")["prediction"][2].as_py()
 
 
 def test_words_in_a_file(made, tmp_path):

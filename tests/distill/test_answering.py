@@ -234,7 +234,7 @@ def test_questions_that_nobody_answered_are_enough_to_distil(teachers, tmp_path)
     assert metrics["metric"] == "agreement"
     assert metrics["teacher"] == {"dev": {}}
     assert set(ternarybert.evaluate(tmp_path / "out", bare, teacher=teachers[False][0])["scores"]) == {"agreement"}
-    with pytest.raises(DataError, match="have no 'answers'; name a teacher"):
+    with pytest.raises(DataError, match="to judge by have no 'answers'"):
         ternarybert.evaluate(tmp_path / "out", bare)
     with pytest.raises(DataError, match="needs training questions with 'answers'"):
         ternarybert.finetune(teachers[False][0], bare, tmp_path / "never", EAGER, QUICK)
@@ -340,6 +340,34 @@ def test_the_threshold_of_the_teacher_outlives_questions_that_do_not_tell_it(tea
         metrics = ternarybert.ternarize(teacher, data, tmp_path / name, STUDENT, QUICK)
         assert metrics["metric"] == ("agreement" if name == "bare" else "f1")
         assert answering_task(packed.read(tmp_path / name).config).null_threshold == known
+
+
+def test_a_task_with_silence_judged_by_questions_that_all_have_answers(teachers, tmp_path):
+    """The best threshold is not to be found there, and F1 is what counts."""
+    data = squad(True)
+    data = SquadData(data.task, data.train, {"dev": [q for q in data.evals["dev"] if q.answers]})
+    metrics = ternarybert.ternarize(teachers[True][0], data, tmp_path / "out", STUDENT, QUICK)
+    assert metrics["metric"] == "f1"
+    assert "best_f1" not in metrics["student"]["best"]["scores"]
+
+
+def test_a_model_that_is_never_silent_is_not_silent_when_it_is_scored(teachers, tmp_path):
+    """Nor does its student become so where no question tells when."""
+    data, (teacher, _) = squad(True), teachers[False]
+    ternarybert.ternarize(teacher, squad(), tmp_path / "out", STUDENT, QUICK)
+    for judged in (ternarybert.evaluate(teacher, data), native_evaluate(tmp_path / "out", data)):
+        assert judged["scores"]["NoAns_exact"] == 0.0
+        assert judged["scores"]["HasAns_exact"] > 0.0
+    answered = SquadData(data.task, data.train, {"dev": [q for q in data.evals["dev"] if q.answers]})
+    ternarybert.ternarize(teacher, answered, tmp_path / "never", STUDENT, QUICK)
+    assert packed.read(tmp_path / "never").config["question_answering"]["null_threshold"] is None
+
+
+def test_a_teacher_cannot_be_judged_by_questions_that_nobody_answered(teachers, tmp_path):
+    data = squad()
+    bare = [dataclasses.replace(question, answers=None) for question in data.evals["dev"]]
+    with pytest.raises(DataError, match="to judge by have no 'answers'"):
+        ternarybert.finetune(teachers[False][0], SquadData(data.task, data.train, {"dev": bare}), tmp_path / "t")
 
 
 @pytest.mark.parametrize("engine", ["torch", "native"])

@@ -8,6 +8,7 @@ import pytest
 
 from ternarybert.errors import DataError, HubError
 from ternarybert.tasks import SQUAD, answering_task, hold_out, load_questions, load_squad, squad_task
+from ternarybert.tasks.squad import OWN
 from ternarybert.tasks.squad_questions import Question
 
 from .squad_made import dev_questions, made_questions, made_tokenizer, perfect_logits
@@ -37,7 +38,7 @@ def by_id(questions):
 def test_the_settings_of_the_paper():
     for task in SQUAD.values():
         assert (task.max_length, task.stride, task.max_question, task.max_answer, task.n_best) == (384, 128, 64, 30, 20)
-        assert (task.batch_size, task.epochs, task.learning_rate) == (16, 3, 2e-5)
+        assert (task.batch_size, task.epochs) == (16, 3)
     assert {name: task.metrics[0] for name, task in SQUAD.items()} == {"squad": "f1", "squad_v2": "best_f1"}
     assert {name: task.null_threshold for name, task in SQUAD.items()} == {"squad": None, "squad_v2": 0.0}
 
@@ -206,6 +207,25 @@ def test_a_config_says_how_to_ask(name):
     config = json.loads(json.dumps({"model_type": "bert", "question_answering": task.answering()}))
     assert answering_task(config) == task
     assert answering_task({}) == SQUAD["squad"]
+
+
+def test_a_model_is_asked_as_it_is_used():
+    """With its windows, unless shorter ones are asked for, and silent only where it would be."""
+
+    def asked(task, **said):
+        task = task.asked_of({"question_answering": said})
+        return task.max_length, task.stride, task.null_threshold
+
+    silent, own = SQUAD["squad_v2"], replace(SQUAD["squad"], version=OWN)
+    assert asked(SQUAD["squad"], max_length=512, stride=200, null_threshold=-1.0) == (512, 200, None)
+    assert asked(replace(SQUAD["squad"], max_length=256), max_length=512) == (256, 128, None)
+    assert asked(replace(SQUAD["squad"], max_length=512), max_length=96) == (96, 128, None)
+    assert asked(silent, null_threshold=-1.0) == (384, 128, -1.0)
+    assert asked(silent, null_threshold=None) == (384, 128, np.inf)
+    assert asked(own, null_threshold=-1.0) == (384, 128, -1.0)
+    assert asked(own, null_threshold=None) == (384, 128, None)
+    assert silent.asked_of({}) == silent
+    assert silent.asked_of({"question_answering": {}}).answering()["null_threshold"] is None
 
 
 @pytest.mark.parametrize(

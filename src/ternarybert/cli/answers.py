@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -36,21 +37,25 @@ def as_json(text: Text, answer: Any, *, every: bool = False) -> str:
     return json.dumps({**given, **said}, ensure_ascii=False)
 
 
-def column_names(model: Model, *, every: bool = False) -> list[str]:
-    """The columns that a model's answers take."""
+def columns_of(model: Model, *, every: bool = False) -> dict[str, str | None]:
+    """The columns that a model's answers take, with Arrow's name of their type; None: a list."""
     from ternarybert.runtime import Classifier
     from ternarybert.runtime.answerer import Answerer
 
     if isinstance(model, Answerer):
-        return [PREDICTION, "score", "start", "end"]
-    if not isinstance(model, Classifier) or model.problem == "regression":
-        return [PREDICTION]
-    scores = [f"score {name}" for name in model.labels] if every else []
-    return [PREDICTION, *scores] if model.problem.startswith("multi") else [PREDICTION, "score", *scores]
+        return {PREDICTION: "string", "score": "double", "start": "int64", "end": "int64"}
+    if not isinstance(model, Classifier):
+        return {PREDICTION: None}
+    if model.problem == "regression":
+        return {PREDICTION: "double"}
+    scores = {f"score {name}": "double" for name in model.labels} if every else {}
+    if model.problem.startswith("multi"):
+        return {PREDICTION: None, **scores}
+    return {PREDICTION: "string", "score": "double", **scores}
 
 
-def as_columns(answer: Any, names: list[str]) -> dict[str, Any]:
-    """The answer as the fields of a row that `column_names` announced."""
+def as_columns(answer: Any, names: Iterable[str]) -> dict[str, Any]:
+    """The answer as the fields of a row that `columns_of` announced."""
     from ternarybert.runtime import Answer, Label, Labels, Number
 
     if isinstance(answer, Number):

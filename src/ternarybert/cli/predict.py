@@ -167,8 +167,7 @@ def _answer(model: Model, texts: list[str], source: InputOptions, show: Callable
 def _batches(texts: list[str], source: InputOptions) -> Iterator[list[Text]]:
     """What was given, or whatever comes from standard input."""
     if source.question is not None:
-        context = source.context if source.context is not None else sys.stdin.read()
-        yield [(source.question, context)]
+        yield [(source.question, _whole_input() if source.context is None else source.context)]
         return
     for lines in iter([texts]) if texts else _lines():
         if source.context is not None:
@@ -205,6 +204,14 @@ def _lines() -> Iterator[list[str]]:
         number += len(whole)
     if rest.strip():
         yield [_decode(rest, number + 1)]
+
+
+def _whole_input() -> str:
+    """All of standard input, whatever the locale says it is; line ends as in any text file."""
+    try:
+        return io.TextIOWrapper(io.BytesIO(sys.stdin.buffer.read()), encoding="utf-8").read()
+    except UnicodeDecodeError:
+        raise InputError("standard input is not UTF-8 text") from None
 
 
 def _decode(line: bytes, number: int) -> str:

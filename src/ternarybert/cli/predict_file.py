@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from ternarybert._resumable import ResumableFile
-from ternarybert.cli.answers import as_columns, as_json, as_line, column_names
+from ternarybert.cli.answers import as_columns, as_json, as_line, columns_of
 from ternarybert.cli.job import job as long_job
 from ternarybert.cli.predict_output import Format, format_of
 from ternarybert.errors import DataError, OptionError, suggest
@@ -79,17 +79,17 @@ def _write(
     model: Model, folder: Path, rows: Rows, columns: tuple[str, ...], answers: AnswerOptions, report: Report
 ) -> None:
     assert answers.output is not None
-    names, said_names = list(sample(rows).columns), column_names(model, every=answers.every)
-    if taken := [name for name in said_names if name in names]:
+    names, kinds = list(sample(rows).columns), columns_of(model, every=answers.every)
+    if taken := [name for name in kinds if name in names]:
         raise OptionError(f"{rows.path} already has a column '{taken[0]}', where answers would go; rename it")
-    form = format_of(answers.output, rows, names)
+    form = format_of(answers.output, rows, names, kinds)
     job = _job(model, folder, rows, columns, answers)
     with ResumableFile(answers.output, job, force=answers.force) as file, _Bar(rows, report) as bar:
         report.rows = report.resumed = file.state.done
         left = islice(iter(rows), file.state.done, None)
         step, since = [], time.monotonic()
         for row, _, answer in _answered(model, left, rows, columns, report):
-            said = as_columns(answer, said_names)
+            said = as_columns(answer, kinds)
             if not any(row.get(name) for name in columns):  # the model has an answer to nothing, too
                 report.without_text += 1
                 said = dict.fromkeys(said)

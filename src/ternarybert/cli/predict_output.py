@@ -9,7 +9,7 @@ from __future__ import annotations
 import csv
 import io
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -18,6 +18,7 @@ from ternarybert._resumable import ResumableFile
 from ternarybert.errors import DataError, OptionError, suggest
 from ternarybert.tasks.stream import Rows, import_parquet, parquet_batches
 
+Kinds: TypeAlias = Mapping[str, "str | None"]  # of the answers' columns: Arrow's name of the type, where it has one
 Step: TypeAlias = Sequence[tuple[dict[str, Any], dict[str, Any]]]  # rows and what was said to them
 
 _BATCH = 4096  # rows of a parquet file
@@ -26,8 +27,8 @@ _BATCH = 4096  # rows of a parquet file
 class Format:
     """JSON lines, which is also what the others begin with."""
 
-    def __init__(self, rows: Rows, names: Sequence[str]) -> None:
-        self.rows, self.names = rows, names
+    def __init__(self, rows: Rows, names: Sequence[str], kinds: Kinds) -> None:
+        self.rows, self.names, self.kinds = rows, names, kinds
 
     def lines(self, step: Step, *, first: bool) -> str:
         """Rows with their answers; `first` if nothing is in the file yet."""
@@ -73,7 +74,7 @@ class _Parquet(Format):
         writer = None
         try:
             with file.part.open(encoding="utf-8", newline="\n") as answers:
-                for table in _tables(self.rows, answers):
+                for table in _tables(self.rows, answers, self.kinds):
                     writer = writer or parquet.ParquetWriter(joined, table.schema)
                     writer.write_table(table.cast(writer.schema))
         except pyarrow.ArrowException as error:
@@ -85,14 +86,14 @@ class _Parquet(Format):
         file.finish(joined)
 
 
-def _tables(rows: Rows, answers: Iterator[str]) -> Iterator[Any]:
+def _tables(rows: Rows, answers: Iterator[str], kinds: Kinds) -> Iterator[Any]:
     """Batches of the input with the answers as further columns."""
     pyarrow, _ = import_parquet()
     schema = None
     for batch in _row_batches(rows):
         said = [json.loads(line) for line in islice(answers, len(batch))]
         found = pyarrow.Table.from_pylist(said, schema=schema)
-        schema = schema or _without_nulls(pyarrow, found.schema)
+        schema = schema or _without_nulls(pyarrow, found.schema, kinds)
         found = found.cast(schema)
         table = pyarrow.Table.from_batches([batch])
         for name in found.column_names:
@@ -112,22 +113,24 @@ def _row_batches(rows: Rows) -> Iterator[Any]:
         yield batch.cast(schema)
 
 
-def _without_nulls(pyarrow: Any, schema: Any) -> Any:
-    """A column in which the first rows have nothing may have texts later on."""
-    fields = [
-        pyarrow.field(one.name, pyarrow.string() if pyarrow.types.is_null(one.type) else one.type) for one in schema
-    ]
+def _without_nulls(pyarrow: Any, schema: Any, kinds: Kinds | None = None) -> Any:
+    """A column in which the first rows have nothing may have values of its kind later on; of unknown kind, texts."""
+    kinds = kinds or {}
+    fields = []
+    for one in schema:
+        kind = pyarrow.type_for_alias(kinds.get(one.name) or "string")
+        fields.append(pyarrow.field(one.name, kind if pyarrow.types.is_null(one.type) else one.type))
     return pyarrow.schema(fields)
 
 
-def format_of(path: Path, rows: Rows, names: Sequence[str]) -> Format:
-    """How to write a file, by its suffix."""
+def format_of(path: Path, rows: Rows, names: Sequence[str], kinds: Kinds) -> Format:
+    """How to write a file, by its suffix; `kinds` are the columns of answers, `names` those of the input."""
     form = _FORMATS.get(path.suffix.lower())
     if form is None:
         raise OptionError(f"{path}: cannot write '{path.suffix}' files{suggest(path.suffix, _FORMATS)}")
     if form is _Parquet:
         import_parquet()  # said now and not after the last row
-    return form(rows, names)
+    return form(rows, names, kinds)
 
 
 def _json(value: object) -> str:

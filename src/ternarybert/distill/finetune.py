@@ -27,7 +27,6 @@ from ternarybert.distill.run import (
 )
 from ternarybert.distill.trainer import BertTrainer
 from ternarybert.distill.work import check_output, prepare_work, take_place
-from ternarybert.errors import DataError
 from ternarybert.recipe import Recipe, Schedule
 
 TEACHER_MARKER = "finetune.json"
@@ -67,8 +66,7 @@ def finetune(
     settings, output = settings or Settings(), Path(output)
     task, head = data.task, head_of(data.task)
     head.check_labels(data)
-    if not data.evals:
-        raise DataError(f"'{task.name}' has no rows to evaluate on")
+    head.check_evals(data, has_teacher=False)
     check_output(output, settings, TEACHER_MARKER)
     network, tokenizer = load_encoder(model, head, settings.seed), load_tokenizer(model)
     check_tokenizer(tokenizer, network)

@@ -145,13 +145,14 @@ class Evaluating:
     features: Features
     head: Head
     history: History
-    teacher_logits: dict[str, Logits]
+    teacher_answers: dict[str, Any]
     work: Path
     started: float  # when the run would have begun, had it never been interrupted
 
     def watch(self, features: Features, work: Path, teacher_logits: dict[str, Logits]) -> None:
         """What to evaluate on, and where the best model and the history go."""
-        self.features, self.work, self.teacher_logits = features, work, teacher_logits
+        self.features, self.work = features, work
+        self.teacher_answers = {name: self.head.answers(features, name, said) for name, said in teacher_logits.items()}
         self.history = History("")
         if (work / "history.json").is_file():
             self.history = History(**read_json(work / "history.json"))
@@ -186,9 +187,8 @@ class Evaluating:
         return logs
 
     def _scores(self, name: str, logits: Logits) -> dict[str, float]:
-        head, theirs = self.head.tuned(self.features, name, logits), self.teacher_logits.get(name)
-        teacher = None if theirs is None else self.head.answers(self.features, name, theirs)
-        return head.scores(self.features, name, logits, teacher)
+        head = self.head.tuned(self.features, name, logits)
+        return head.scores(self.features, name, logits, self.teacher_answers.get(name))
 
     def save_best(self, model: Any) -> None:
         """Write the model to the work folder."""

@@ -19,6 +19,8 @@ from ternarybert.tasks.task import Task, TaskData
 Logits = NDArray[np.float32]
 Labels = NDArray[Any]
 
+_WITHOUT = "add them, or compare with another model: evaluate --teacher"
+
 
 def task_scores(task: Task, logits: Logits, labels: Labels | None, teacher: Logits | None = None) -> dict[str, float]:
     """The task's metrics against the labels, and agreement with the teacher's answers where those are given.
@@ -48,7 +50,7 @@ def answer_scores(
     if all(question.answers is not None for question in questions):
         found = task.score(questions, predictions)
         names = dict.fromkeys((*task.metrics, *found))  # what models are selected by comes first
-        scores.update({name: found[name] for name in names if not name.endswith("total")})
+        scores.update({name: found[name] for name in names if name in found and not name.endswith("total")})
     if teacher is not None:
         same = [normalize(a.text) == normalize(b.text) for a, b in zip(predictions, teacher, strict=True)]
         scores["agreement"] = 100 * sum(same) / len(same)
@@ -61,7 +63,7 @@ def check_rows(data: TaskData, has_teacher: bool) -> None:
         raise DataError(f"'{data.task.name}' has no rows to evaluate on")
     unlabelled = [name for name, rows in data.evals.items() if "label" not in rows.column_names]
     if unlabelled and not has_teacher:
-        raise DataError(f"the rows of '{data.task.name}' have no labels; name the label column, or a teacher")
+        raise DataError(f"rows of '{data.task.name}' to judge by have no labels; {_WITHOUT}")
 
 
 def check_questions(data: SquadData, has_teacher: bool) -> None:
@@ -70,7 +72,7 @@ def check_questions(data: SquadData, has_teacher: bool) -> None:
         raise DataError(f"'{data.task.name}' has no questions to evaluate on")
     unlabelled = any(question.answers is None for questions in data.evals.values() for question in questions)
     if unlabelled and not has_teacher:
-        raise DataError(f"the questions of '{data.task.name}' have no 'answers'; name a teacher")
+        raise DataError(f"questions of '{data.task.name}' to judge by have no 'answers'; {_WITHOUT}")
 
 
 def main_metric(task: Task | SquadTask, scores: dict[str, float]) -> str:

@@ -46,7 +46,6 @@ class SquadTask:
     n_best: int = 20
     batch_size: int = 16
     epochs: int = 3
-    learning_rate: float = 2e-5
 
     def windower(self, tokenizer: Tokenizer | str | Path, *, parallel: bool = True) -> Windower:
         """What cuts this task's questions into inputs of a model."""
@@ -88,26 +87,34 @@ class SquadTask:
     def asked_of(self, config: Mapping[str, object]) -> SquadTask:
         """The same task for a trained model, asked as its config.json says.
 
-        Windows are never longer than those it knows. Where a question may have no answer the model's own threshold
-        holds, also on the user's own questions if all of those have one: that is how it will be used.
+        Windows are those it knows, or shorter ones that this task asks for. Where a question may have no answer the
+        model's own threshold holds, also on the user's own questions if all of those have one, and a model that is
+        never silent is not silent here: that is how it will be used.
         """
         if config.get(ANSWERING) is None:
             return self
         known = answering_task(config)
-        silent = known.null_threshold is not None and self.version != SQUAD["squad"].version
+        length = known.max_length if self.max_length == SquadTask.max_length else min(self.max_length, known.max_length)
+        threshold = self.null_threshold
+        if self.version != SQUAD["squad"].version:
+            never = None if threshold is None else math.inf
+            threshold = never if known.null_threshold is None else known.null_threshold
         return replace(
             self,
-            max_length=min(self.max_length, known.max_length),
-            stride=min(self.stride, known.stride),
+            max_length=length,
+            stride=known.stride,
             max_question=known.max_question,
             max_answer=known.max_answer,
             n_best=known.n_best,
-            null_threshold=known.null_threshold if silent else self.null_threshold,
+            null_threshold=threshold,
         )
 
     def answering(self) -> dict[str, int | float | None]:
         """How to ask a model of this task, for its config.json."""
-        return {name: getattr(self, name) for name in (*_SIZES, "null_threshold")}
+        never_silent = self.null_threshold == math.inf  # which JSON cannot say
+        return {name: getattr(self, name) for name in _SIZES} | {
+            "null_threshold": None if never_silent else self.null_threshold
+        }
 
 
 def answering_task(config: Mapping[str, object]) -> SquadTask:

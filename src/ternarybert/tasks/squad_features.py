@@ -88,7 +88,7 @@ class Window:
         return np.repeat(np.array(self.frame.types, np.int32), [len(part) for part in self._parts()])
 
     def example(self) -> dict[str, Ints | int]:
-        """What training on labels takes, by the names of `transformers`."""
+        """All of the window by the names of `transformers`, for whoever runs such models."""
         return {
             "input_ids": self.input_ids,
             "token_type_ids": self.token_type_ids,

@@ -37,7 +37,6 @@ class Task:
     batch_size: int = 32
     epochs: int = 3
     epochs_augmented: int = 1  # augmented data are many times more, one pass is enough
-    learning_rate: float = 2e-5
     augment: bool | None = None  # whether the paper augments this task; None where it says nothing
     augment_variants: int = 20  # variants per example when it is augmented (TinyBERT's N)
 
