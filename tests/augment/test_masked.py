@@ -9,6 +9,8 @@ from transformers import (
     AlbertForMaskedLM,
     BertConfig,
     BertForMaskedLM,
+    ConvBertConfig,
+    ConvBertForMaskedLM,
     DistilBertConfig,
     DistilBertForMaskedLM,
     ElectraConfig,
@@ -60,7 +62,8 @@ def test_candidates_are_the_words_that_fit(masked):
 
 def test_the_candidates_are_far_ahead_of_the_rest(masked):
     """The model has really learned the language; no test of it hangs on a hair."""
-    top = masked._scores(questions(masked, sentences(30))).topk(16).values
+    batches = masked._batches(questions(masked, sentences(30)))
+    top = torch.cat([masked._scores(batch).topk(16).values for batch in batches])
     assert (top[:, 14] - top[:, 15]).min() > 1
 
 
@@ -126,6 +129,17 @@ def test_equal_questions_are_asked_once_and_lengths_stay_together(masked, monkey
     asked_about = [length for batch in batches for length in batch]
     assert len(asked_about) == len(set(asked)) < len(asked)
     assert asked_about == sorted(asked_about, reverse=True)
+    assert all(len(set(batch)) == 1 for batch in batches)
+
+
+def test_batches_do_not_matter_to_models_that_padding_reaches(tokenizer):
+    """ConvBERT's convolutions look at the neighbours of a piece, padded ones too."""
+    torch.manual_seed(1)
+    settings = {"hidden_size": 32, "embedding_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4}
+    config = ConvBertConfig(vocab_size=len(tokenizer), intermediate_size=48, initializer_range=0.2, **settings)
+    each, asked = ConvBertForMaskedLM(config), places(sentences(40))
+    alone, together = (MaskedModel(each, tokenizer, batch_size=size).candidates(asked) for size in (1, 64))
+    assert alone == together
 
 
 def test_progress_counts_places(masked):
@@ -170,14 +184,13 @@ def test_a_length_may_be_asked_for(model, tokenizer):
 
 
 def test_the_model_is_given_the_masked_and_the_whole_sentence(tokenizer):
-    asked = Encoder(tokenizer, 30)(places(["mi toola", "mi colourb ka animala"]))
-    inputs, (rows, columns) = Template(tokenizer, "").inputs([each.question for each in asked[:2]])
-    shown = tokenizer("mi [MASK]", "mi toola", padding="max_length", max_length=11, return_token_type_ids=True)
-    assert inputs["input_ids"][0].tolist() == shown["input_ids"]
-    assert inputs["token_type_ids"][0].tolist() == shown["token_type_ids"]
-    assert inputs["attention_mask"][0].tolist() == shown["attention_mask"]
-    assert inputs["input_ids"][1].tolist() == tokenizer("mi [MASK] ka animala", "mi colourb ka animala")["input_ids"]
-    assert (rows.tolist(), columns.tolist()) == ([0, 1], [2, 2])
+    text = "mi colourb ka animala"
+    asked = Encoder(tokenizer, 30)(places([text]))
+    inputs, (rows, columns) = Template(tokenizer, "").inputs([each.question for each in asked])
+    pairs = [("mi [MASK] ka animala", text), ("mi colourb ka [MASK]", text)]
+    shown = tokenizer(pairs, return_token_type_ids=True)
+    assert {name: values.tolist() for name, values in inputs.items()} == dict(shown)
+    assert (rows.tolist(), columns.tolist()) == ([0, 1], [2, 4])
 
 
 def test_several_masks_are_spread_over_the_text(tokenizer):
@@ -226,11 +239,11 @@ def test_scores_are_those_of_the_whole_model(tokenizer, family, masks):
     torch.manual_seed(0)
     each = kind(config(vocab_size=len(tokenizer), **settings)).eval()
     source = MaskedModel(each, tokenizer, masks=masks)
-    batch = questions(source, sentences(5))
-    inputs, (rows, columns) = source._template.inputs(batch)
-    with torch.inference_mode():
-        expected = each(**inputs).logits[rows, columns]
-    torch.testing.assert_close(source._scores(batch), expected)
+    for batch in source._batches(questions(source, sentences(5))):
+        inputs, (rows, columns) = source._template.inputs(batch)
+        with torch.inference_mode():
+            expected = each(**inputs).logits[rows, columns]
+        torch.testing.assert_close(source._scores(batch), expected)
     assert not each.base_model._forward_hooks  # the model is given back as it was
 
 

@@ -1,4 +1,5 @@
 import json
+import random
 import signal
 import subprocess
 import sys
@@ -9,6 +10,7 @@ from ternarybert.augment import Settings, augment_table, open_file, open_task, p
 from ternarybert.errors import DataError, OutputError
 from ternarybert.tasks import GLUE, load_glue, load_table
 from ternarybert.tasks.files import read_table
+from tests.augment import language
 from tests.augment.circle import circle
 from tests.tasks.conftest import made_glue, write_glue  # noqa: F401
 
@@ -174,28 +176,29 @@ def test_a_task_without_training_rows(tmp_path):
 
 KILLED = """
 import os, signal, sys
-from ternarybert.augment import Settings, augment_table, open_file, pipeline
-from tests.augment.circle import circle
+from ternarybert.augment import MaskedModel, Settings, augment_table, open_file, pipeline
 
-path, out, stop = sys.argv[1], sys.argv[2], float(sys.argv[3])
+model, path, out, stop = *sys.argv[1:4], float(sys.argv[4])
 pipeline._STRETCH_WORDS = 100
+source = MaskedModel.load(model, batch_size=int(sys.argv[5]))
 
 def progress(done, total):
     if done >= stop:
         os.kill(os.getpid(), signal.SIGKILL)
 
-augment_table(open_file(path), out, circle(), Settings(variants=5), progress=progress)
+augment_table(open_file(path), out, source, Settings(variants=5), progress=progress)
 """
 
 
-def test_killed_and_resumed_gives_the_same_file(tmp_path, source):
-    path = tmp_path / "a.csv"
-    lines = [f"{' '.join(source.words[i % 30 : i % 30 + 9])},{i}\n" for i in range(200)]
+def test_killed_and_resumed_gives_the_same_file(tmp_path, masked, masked_folder):
+    """Also where every run has batches of another size."""
+    path, source, generator = tmp_path / "a.csv", masked, random.Random(3)
+    lines = [f"{language.sentence(generator)},{i}\n" for i in range(200)]
     path.write_text("text,label\n" + "".join(lines))
     whole, out = tmp_path / "whole.csv", tmp_path / "out.csv"
     augment_table(open_file(path), whole, source, Settings(variants=5))
-    for stop in (20, 90, 150):
-        command = [sys.executable, "-c", KILLED, str(path), str(out), str(stop)]
+    for stop, batch in ((20, 1), (90, 7), (170, 64)):
+        command = [sys.executable, "-c", KILLED, *map(str, (masked_folder, path, out, stop, batch))]
         assert subprocess.run(command, check=False).returncode == -signal.SIGKILL
         assert not out.exists()
     rows_done = []

@@ -74,11 +74,11 @@ def test_the_recipe_may_ask_for_more_epochs(data, teacher, tmp_path, how):
     [
         (PRESETS["default"], 1),
         (PRESETS["default"].override({"schedule.learning_rate": "1e-3"}), 1),
-        (PRESETS["default"].override({"schedule.stretch": 3}), 3),
-        (PRESETS["paper"].override({"schedule.stretch": 2}), 2),
+        (PRESETS["paper"].override({"schedule.stretch": 2}), 1),
+        (PRESETS["default"].override({"schedule.epochs": 3}), 3),
     ],
 )
-def test_a_stretch_of_ones_own_stays_and_the_presets_does_not(data, teacher, tmp_path, how, recipe, epochs):
+def test_a_stretch_does_not_count_beside_variants(data, teacher, tmp_path, how, recipe, epochs):
     few = replace(data, train=data.train.select(range(16)))
     metrics = ternarize(teacher, few, tmp_path / "out", recipe, QUICK, augment=how)
     assert metrics["steps"] == epochs * -(-metrics["train_rows"] // 8)

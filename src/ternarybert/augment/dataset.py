@@ -134,7 +134,8 @@ def _write_lines(
         return
     texts = tuple(name for name in ("text", "text_pair") if name in columns)
     table = Table(path, dict(columns), range(1, len(columns["text"]) + 1), "row")
-    augment_table(Input(table, texts, Layout("jsonl")), path, source, settings, progress=progress)
+    # The path names all that decides the rows: what lies there unfinished is continued, or of no use to anyone.
+    augment_table(Input(table, texts, Layout("jsonl")), path, source, settings, force=True, progress=progress)
 
 
 def _convert(lines: Path, kept: Path, features: object) -> None:

@@ -5,14 +5,15 @@ its fifteen best pieces at the mask are the candidates, those left out that are 
 pieces are not its business. Where a pair of sentences is longer than the model can read, both are cut to the same
 window around the word.
 
-Fast: questions about many sentences share a batch, sorted by length; equal questions are asked once; and only masked
-positions are scored against the vocabulary, which for a small model is most of the work.
+Fast: questions about many sentences share a batch; equal questions are asked once; and only masked positions are scored
+against the vocabulary, which for a small model is most of the work.
 
 Faster, and no longer TinyBERT: several words of a sentence are masked in one question (`masks`), far from each other.
 The whole sentence still stands beside it, so nothing is hidden from the model; but each word is judged beside other
 masks, and its candidates may differ.
 
-Repeatable: the last digits of a score depend on the shape of the batch. The answer is therefore *defined* as that
+Repeatable: all questions of a batch are of one length, for some models let padding change what they say. The last
+digits of a score still depend on the shape of the batch. The answer is therefore *defined* as that
 to the question asked alone. A batch only shows it sooner: where the fifteenth and sixteenth best are clearly apart,
 the fifteen are the same alone, and where they are not, the question is asked again, alone.
 """
@@ -21,6 +22,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
 from ternarybert.augment.pieces import whole_words
@@ -90,10 +92,12 @@ class MaskedModel:
         return answers
 
     def _batches(self, questions: list[Question]) -> Iterator[list[Question]]:
-        """Questions of similar length together; the longest first, so that memory runs out soon or never."""
+        """Questions of one length together; the longest first, so that memory runs out soon or never."""
         questions.sort(key=lambda question: -len(question.ids))
-        for begin in range(0, len(questions), self.batch_size):
-            yield questions[begin : begin + self.batch_size]
+        for _, group in groupby(questions, key=lambda question: len(question.ids)):
+            alike = list(group)
+            for begin in range(0, len(alike), self.batch_size):
+                yield alike[begin : begin + self.batch_size]
 
     def _best(self, batch: Sequence[Question]) -> dict[Asked, list[int]]:
         """The best pieces for every mask, in the order of their ids."""

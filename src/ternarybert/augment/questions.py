@@ -1,4 +1,4 @@
-"""How a masked-language model is asked about a word, as numbers: text in, a padded batch of piece ids out."""
+"""How a masked-language model is asked about a word, as numbers: text in, a batch of piece ids out."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ class Template:
 
     def __init__(self, tokenizer: Any, name: str, segments: int = 2) -> None:
         """`segments` is how many the model tells apart; one that tells none apart is not told of any."""
-        self.mask, self.pad = tokenizer.mask_token_id, tokenizer.pad_token_id or 0
+        self.mask = tokenizer.mask_token_id
         if self.mask is None:
             raise UnsupportedModelError(f"the tokenizer of {name} has no mask; a masked-language model is needed")
         pair = tokenizer(tokenizer.mask_token, tokenizer.mask_token, return_token_type_ids=True)
@@ -113,24 +113,20 @@ class Template:
         return room
 
     def inputs(self, batch: Sequence[Question]) -> tuple[dict[str, torch.Tensor], tuple[torch.Tensor, torch.Tensor]]:
-        """The model's inputs, padded behind, and where the masks are: in which rows, at which positions."""
+        """The model's inputs for questions of one length, and where the masks are: rows and positions."""
         import torch
 
-        lengths = [len(self._ids) - 2 + 2 * len(question.ids) for question in batch]
-        ids = torch.full((len(batch), max(lengths)), self.pad)
-        types = torch.zeros_like(ids)
-        for i, (sentence, spots) in enumerate(batch):
-            masked = [self.mask if at in spots else piece for at, piece in enumerate(sentence)]
-            ids[i, : lengths[i]] = torch.tensor(self._filled(self._ids, masked, list(sentence)))
-            if self._types is not None:
-                types[i, : lengths[i]] = torch.tensor(self._spread(self._types, len(sentence)))
-        attention = (torch.arange(max(lengths)) < torch.tensor(lengths)[:, None]).long()
-        inputs = {"input_ids": ids, "attention_mask": attention}
+        ids = torch.tensor([self._pair(question) for question in batch])
+        inputs = {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
         if self._types is not None:
-            inputs["token_type_ids"] = types
+            inputs["token_type_ids"] = torch.tensor(self._spread(self._types, len(batch[0].ids))).expand_as(ids)
         masks = [(row, self._first + at) for row, question in enumerate(batch) for at in question.at]
         rows, columns = torch.tensor(masks).T
         return inputs, (rows, columns)
+
+    def _pair(self, question: Question) -> list[int]:
+        masked = [self.mask if at in question.at else piece for at, piece in enumerate(question.ids)]
+        return self._filled(self._ids, masked, list(question.ids))
 
     def _filled(self, frame: list[int], first: list[int], second: list[int]) -> list[int]:
         between = frame[self._first + 1 : self._second]

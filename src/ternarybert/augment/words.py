@@ -24,13 +24,14 @@ _CLOSED_CLASSES = (
     # pronouns
     "i me my mine myself you your yours yourself yourselves he him his himself she her hers herself it its itself",
     "we us our ours ourselves they them their theirs themselves one oneself",
-    "someone anyone everyone nobody something anything everything nothing",
+    "someone anyone everyone somebody anybody everybody nobody something anything everything nothing",
     # question words
     "who whom whose which what when where why how whoever whatever whichever whenever wherever",
     # prepositions
-    "about above across after against along amid among around as at before behind below beneath beside besides",
-    "between beyond by despite down during except for from in inside into near of off on onto out outside over per",
-    "since than through throughout till to toward towards under until unto up upon via with within without",
+    "about above across after against along alongside amid among amongst around as at before behind below",
+    "beneath beside besides between beyond by despite down during except for from in inside into near of off",
+    "on onto out outside over per since than through throughout till to toward towards under underneath until",
+    "unto up upon via with within without",
     # conjunctions
     "and but or nor so yet because although though unless while whereas if whether lest",
     # auxiliaries
@@ -39,7 +40,8 @@ _CLOSED_CLASSES = (
     # quantifiers
     "all any both enough few fewer least less many more most much no none several some",
     # particles
-    "not never only just also too very even here there then thus again ever else",
+    "not never hardly scarcely barely only just also too very even then thus again once ever else",
+    "here there somewhere anywhere everywhere nowhere",
 )
 STOP_WORDS: frozenset[str] = frozenset(word for line in _CLOSED_CLASSES for word in line.split())
 

@@ -26,7 +26,7 @@ EXAMPLE = (
     "--glove glove.6B.300d.txt"
 )
 NO_CONTEXT = "no masked-language model was named: the nearest words are taken, whatever the sentence says"
-NO_NEIGHBOURS = "no GloVe vectors were named: words of several pieces, which the model cannot be asked about, stay"
+NO_NEIGHBOURS = "no GloVe vectors were named: words of several pieces stay as they are"
 ASKS_THE_MODEL = "says how to ask a masked-language model; add --masked-model, or leave it out"
 _STOPPED = "stopped; the same command goes on from here"
 _GO_ON = "type the same command again: it goes on from there"
@@ -135,8 +135,8 @@ def augment(
             device=device,
         )
         _announce(console, rows, source, settings.variants)
-        if masked_model is None or glove is None:
-            console.print(NO_CONTEXT if masked_model is None else NO_NEIGHBOURS)
+        for line in what_is_missing(masked_model, glove):
+            console.print(line)
         with rows_bar(console) as progress:
             summary = augment_table(rows, out, source, settings, force=force, progress=progress)
         warning = few_variants(summary.rows, summary.written) if settings.variants else None
@@ -149,9 +149,15 @@ def augment(
         typer.echo(json.dumps(report))
 
 
+def what_is_missing(masked_model: str | None, glove: str | None) -> list[str]:
+    """What users should know who named only some of the sources."""
+    missing = {NO_CONTEXT: masked_model, NO_NEIGHBOURS: glove}
+    return [line for line, named in missing.items() if named is None]
+
+
 def _check(ctx: typer.Context, masked_model: str | None) -> None:
     """Refuse options that would be read by nobody."""
-    for name in ("batch_size", "max_length", "masks", "device"):
+    for name in ("batch_size", "max_length", "masks", "device", "threads"):
         given = ctx.get_parameter_source(name)
         if masked_model is None and given is not None and given.name == "COMMANDLINE":
             raise OptionError(f"--{name.replace('_', '-')} {ASKS_THE_MODEL}")
@@ -214,7 +220,7 @@ def rows_bar(console: Console) -> Iterator[Progress]:
     columns = (TextColumn("rows"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     with Bar(*columns, console=console, transient=True) as bar:
         shown = bar.add_task("rows", total=None)
-        yield lambda done, total: bar.update(shown, completed=int(done), total=total)
+        yield lambda done, total: bar.update(shown, completed=done, total=total)
 
 
 class _Tenths:

@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-from ternarybert.cli.augment import ASKS_THE_MODEL, NO_CONTEXT, NO_NEIGHBOURS, rows_bar
+from ternarybert.cli.augment import ASKS_THE_MODEL, rows_bar, what_is_missing
 from ternarybert.cli.job import note_hub
 from ternarybert.cli.options import option
 from ternarybert.errors import OptionError
@@ -82,7 +82,9 @@ def augmentation(options: AugmentOptions, task: Task | SquadTask, console: Conso
     cache = options.augment_cache or cache_folder()
     variants = usual if options.variants is None else options.variants
     console.print(f"augmenting with up to {variants} variants a row; kept in {cache}", soft_wrap=True)
-    for line in _what_is_missing(options):
+    if options.masked_model is None and options.glove is None:
+        console.print(_FROM_TEACHER, soft_wrap=True)
+    for line in what_is_missing(options.masked_model, options.glove):
         console.print(line, soft_wrap=True)
     words = STOP_WORDS if options.stop_words is None else read_stop_words(options.stop_words)
     if options.masked_model is not None:
@@ -121,9 +123,3 @@ def _check(options: AugmentOptions) -> None:
         raise OptionError(f"--{said[0].replace('_', '-')} says how to augment; add --augment, or leave it out")
     if options.masks > 1 and options.masked_model is None:
         raise OptionError(f"--masks {ASKS_THE_MODEL}")
-
-
-def _what_is_missing(options: AugmentOptions) -> list[str]:
-    if options.masked_model is not None:
-        return [] if options.glove is not None else [NO_NEIGHBOURS]
-    return [NO_CONTEXT] if options.glove is not None else [_FROM_TEACHER, NO_CONTEXT]

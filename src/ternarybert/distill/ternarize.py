@@ -60,7 +60,7 @@ def ternarize(
     recipe, settings, output = recipe or PRESETS["default"], settings or Settings(), Path(output)
     if augment is not None:
         check_augmented(data.task)
-        recipe = _unstretched(recipe)
+        recipe = recipe.override({"schedule.stretch": 1.0})  # variants of every row are time enough
     check_output(output, settings, "recipe.yaml")
     check_place(output, replaceable=settings.force and packed.is_packed(output))  # now rather than after hours
     head = head_of(data.task)
@@ -88,14 +88,6 @@ def ternarize(
     if trainer.is_world_process_zero():
         _write(output, work, tokenizer, room.features.max_length, recipe, metrics, settings)
     return metrics
-
-
-def _unstretched(recipe: Recipe) -> Recipe:
-    """Variants of every row are time enough; a stretch that is not the preset's was asked for, and stays."""
-    preset = PRESETS.get(recipe.name.removesuffix(" (changed)"))
-    if preset is None or recipe.schedule.stretch != preset.schedule.stretch:
-        return recipe
-    return recipe.override({"schedule.stretch": 1.0})
 
 
 def check_data(data: AnyData, teacher: PreTrainedModel) -> AnyData:
