@@ -104,6 +104,22 @@ def test_stopped_and_continued(tmp_path, source, monkeypatch, at):
     assert [path.suffix for path in tmp_path.iterdir()] == [".arrow"]
 
 
+def test_what_cannot_be_continued_is_made_anew(tmp_path, source, monkeypatch):
+    """Nothing else can have left it there: its name says which rows it holds."""
+    monkeypatch.setattr(pipeline, "_STRETCH_WORDS", 20)
+
+    def stop(done, total):
+        if done > 5:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        augment_dataset(data(source), source, cache=tmp_path, progress=stop)
+    (state,) = tmp_path.glob("*.part.json")
+    state.write_text("")
+    made = augment_dataset(data(source), source, cache=tmp_path)
+    assert made.train.to_dict() == augment_dataset(data(source), source).train.to_dict()
+
+
 def test_whoever_waits_for_another_process_says_so(tmp_path, source):
     made = augment_dataset(data(source), source, cache=tmp_path)
     (kept,) = tmp_path.iterdir()

@@ -69,6 +69,7 @@ def test_what_is_missing_is_said(run, table, glove, masked_folder, tmp_path):  #
     _, _, stderr = run(tmp_path / "a.csv", "--train", table, "--embeddings", masked_folder)
     assert "words from the 15 nearest words of the word embeddings of" in stderr
     assert "no masked-language model was named: the nearest words are taken, whatever the sentence says" in stderr
+    assert "no GloVe vectors were named: words of several pieces stay" in stderr
     _, _, stderr = run(tmp_path / "b.csv", "--train", table, "--masked-model", masked_folder)
     assert "no GloVe vectors were named: words of several pieces" in stderr
 
@@ -125,6 +126,7 @@ def interrupt():
         (("--task", "rte", "--label", "a"), "--label names a column of your own rows"),
         (("--train", "TABLE", "--glove", "GLOVE", "--masks", "1"), "--masks says how to ask a masked-language model"),
         (("--train", "TABLE", "--glove", "GLOVE", "--device", "cpu"), "--device says how to ask"),
+        (("--train", "TABLE", "--glove", "GLOVE", "--threads", "2"), "--threads says how to ask"),
         (("--train", "TABLE", "--glove", "GLOVE", "--batch-size", "3"), "--batch-size says how to ask"),
         (("--train", "TABLE", "--glove", "GLOVE", "--max-length", "9"), "add --masked-model, or leave it out"),
         (("--train", "TABLE"), "nowhere to take words from"),
