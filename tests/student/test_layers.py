@@ -86,7 +86,7 @@ def test_query_key_and_value_quantize_their_input_once(monkeypatch):
 
     for name in ("fake_quantize", "quantize_through"):
         original = getattr(activations, name)
-        monkeypatch.setattr(activations, name, lambda *a, how=original: calls.append(1) or how(*a))
+        monkeypatch.setattr(activations, name, lambda *a, how=original, **k: calls.append(1) or how(*a, **k))
     student = make_student(tiny.bert(num_hidden_layers=1), PRESETS["default"])
     student(**tiny.batch())
     # x for q, k, v; Q; K; V; P; context; FFN in; FFN middle; pooler

@@ -28,7 +28,7 @@ def loss_attention(student: Sequence[Tensor], teacher: Sequence[Tensor], mask: T
 
 def mse_tokens(student: Tensor, teacher: Tensor, mask: Tensor | None) -> Tensor:
     """Mean squared error over an example's real tokens, averaged over the examples."""
-    error = _squared(student - teacher).mean(-1)  # (B, n)
+    error = functional.mse_loss(student, teacher, reduction="none").mean(-1)  # (B, n)
     if mask is None:
         return error.mean()
     real = mask.to(error.dtype)
@@ -37,16 +37,13 @@ def mse_tokens(student: Tensor, teacher: Tensor, mask: Tensor | None) -> Tensor:
 
 def mse_pairs(student: Tensor, teacher: Tensor, mask: Tensor | None) -> Tensor:
     """Mean squared error over an example's pairs of real query and real key, averaged over heads and examples."""
-    error = _squared(student - teacher).mean(1)  # (B, n, n)
+    # Scores are the largest tensors there are. A sum, unlike a mean, needs none of that size on the way back.
+    error = functional.mse_loss(student, teacher, reduction="none").sum(1) / student.shape[1]  # (B, n, n)
     if mask is None:
         return error.mean()
     real = mask.to(error.dtype)
     over_keys = torch.matmul(error, real[:, :, None])[:, :, 0]  # (B, n)
     return ((over_keys * real).sum(1) / real.sum(1).square()).mean()
-
-
-def _squared(x: Tensor) -> Tensor:
-    return x * x  # half the backward time of x.square()
 
 
 def without_padded_keys(scores: Tensor, mask: Tensor) -> Tensor:

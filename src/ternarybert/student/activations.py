@@ -39,9 +39,18 @@ class Padding:
 
 
 def fake_quantize(
-    x: Tensor, scheme: ActivationScheme, bits: int, granularity: Granularity, mask: Tensor | None = None
+    x: Tensor,
+    scheme: ActivationScheme,
+    bits: int,
+    granularity: Granularity,
+    mask: Tensor | None = None,
+    *,
+    kept: Tensor | None = None,
 ) -> Tensor:
-    """`x` rounded to its levels; the gradient passes straight through. Equal to quantizing and dequantizing."""
+    """`x` rounded to its levels, and to 0 where not `kept`; the gradient passes straight through, everywhere.
+
+    Equal to quantizing and dequantizing.
+    """
     with torch.no_grad():
         if scheme.scheme == "minmax":
             codes, scale, offset = minmax_levels(x, bits, granularity, mask, scheme.clip)
@@ -49,6 +58,8 @@ def fake_quantize(
         else:
             codes, scale = symmetric_levels(x, bits, granularity, mask, scheme.clip)
             x_hat = codes.mul_(scale)
+        if kept is not None:
+            x_hat.mul_(kept)
     return straight_through(x, x_hat.to(x.dtype), clip=scheme.clip)
 
 
@@ -97,9 +108,7 @@ class ActivationQuantizer:
         Padded keys have probability 0. That must not widen a range, and it must stay 0: the lowest level of a min-max
         range is the smallest probability of a real key.
         """
-        p_hat = fake_quantize(p, *self._ranges(self._keys_and_queries()))
-        keys = self.real_keys()
-        return p_hat if keys is None else p_hat * keys
+        return fake_quantize(p, *self._ranges(self._keys_and_queries()), kept=self.real_keys())
 
     def probabilities_codes(self, p: Tensor) -> Codes:
         """The same as codes; those of padded keys mean nothing."""

@@ -38,7 +38,7 @@ def scored_attention(
         return _evaluated(quantizer, query, key, value, attention_mask, scale)
     if quantizer is not None:
         query, key, value = quantizer.heads(query), quantizer.heads(key), quantizer.values(value)
-    scores = torch.matmul(query, key.transpose(2, 3)) * scale
+    scores = torch.matmul(query * scale, key.transpose(2, 3))  # scaling the scores would take longer
     masked = scores if attention_mask is None else scores + attention_mask
     probabilities = nn.functional.dropout(masked.softmax(-1), p=dropout, training=module.training)
     if quantizer is not None:
