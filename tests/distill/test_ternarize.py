@@ -82,6 +82,23 @@ def test_a_teacher_learns_with_the_recipes_dropout(data, tmp_path):
     assert AutoModelForSequenceClassification.from_pretrained(tmp_path / "told").config.hidden_dropout_prob == 0.5
 
 
+def test_long_rows_are_evaluated_in_smaller_batches(data, teacher, monkeypatch):
+    """In any order and number of batches the logits are the rows'; short rows stay together."""
+    model = AutoModelForSequenceClassification.from_pretrained(teacher).eval()
+    dev = tokenize(data, tiny.tokenizer()).evals["dev"]
+    whole, shapes = predict_logits(model, dev, tiny.tokenizer()), []
+    model.register_forward_pre_hook(lambda _, args, inputs: shapes.append(inputs["input_ids"].shape), with_kwargs=True)
+    for pairs, expected in (
+        (9 * 11**2, [(9, 11), (4, 16), (2, 16), (2, 21), (2, 21), (1, 21)]),
+        (1, [(1, length) for length in sorted(dev["length"])]),
+        (10**9, [(20, 21)]),
+    ):
+        monkeypatch.setattr("ternarybert.distill.features._CACHED_PAIRS", pairs)
+        shapes.clear()
+        np.testing.assert_allclose(predict_logits(model, dev, tiny.tokenizer()), whole, rtol=1e-5, atol=1e-6)
+        assert [tuple(shape) for shape in shapes] == expected
+
+
 def test_what_is_written_is_what_was_evaluated(data, teacher, tmp_path):
     """The packed folder gives the agreement that was reported."""
     metrics = ternarize(teacher, data, tmp_path / "out", RECIPE, QUICK)
