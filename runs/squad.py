@@ -127,13 +127,13 @@ def onnx_weights(path: Path) -> dict[str, Any]:
     return weights
 
 
-def data_of(folder: str, part: int | None) -> SquadData:
-    """The questions, split by article; `part` takes only so many of each side."""
+def data_of(folder: str, part: int | None = None, every: int = 1) -> SquadData:
+    """The questions, split by article; `part` takes only so many of each side, `every` thins out those to test with."""
     data = load_squad("squad", folder)
     if "dev" not in data.evals:
         raise DataError(f"{folder} holds no dev-v1.1.json; these runs use nothing else")
     train, test = hold_out(data.evals["dev"], TEST_SHARE, SEED)
-    return SquadData(data.task, train[:part], {"test": test[:part]})
+    return SquadData(data.task, train[:part], {"test": test[:part:every]})
 
 
 def lasting(recipe: Recipe, epochs: float | None) -> Recipe:
@@ -158,7 +158,7 @@ def run(teacher: str, cells: list[Cell], options: argparse.Namespace) -> None:
         "accumulation": options.accumulate,
         "evaluations": options.evaluations,
     }
-    place, data = Path(options.out) / teacher, data_of(options.squad, options.part)
+    place, data = Path(options.out) / teacher, data_of(options.squad, options.part, options.every)
     place.mkdir(parents=True, exist_ok=True)
     tuned = place / "teacher"
     if not tuned.exists():
@@ -222,6 +222,7 @@ def main() -> None:
     parser.add_argument("--evaluations", type=int, default=3)
     parser.add_argument("--max-steps", type=int, default=-1, help="only so many, to see that everything works")
     parser.add_argument("--part", type=int, help="only so many questions to train and to test with, likewise")
+    parser.add_argument("--every", type=int, default=1, help="test with every so-manieth question only")
     common_options(parser, "runs/out-squad")
     options = parser.parse_args()
     if not options.table:
