@@ -99,6 +99,14 @@ def test_long_rows_are_evaluated_in_smaller_batches(data, teacher, monkeypatch):
         assert [tuple(shape) for shape in shapes] == expected
 
 
+@pytest.mark.parametrize(("evaluations", "steps"), [(3, [5, 10, 16]), (2, [8, 16]), (1, [16]), (99, [*range(1, 17)])])
+def test_there_are_as_many_evaluations_as_asked_for(data, teacher, tmp_path, evaluations, steps):
+    """The last of them at the end."""
+    settings = replace(QUICK, evaluations=evaluations)
+    metrics = ternarize(teacher, data, tmp_path / "out", RECIPE.override({"schedule.epochs": "2"}), settings)
+    assert [evaluation["step"] for evaluation in metrics["evaluations"]] == steps
+
+
 def test_what_is_written_is_what_was_evaluated(data, teacher, tmp_path):
     """The packed folder gives the agreement that was reported."""
     metrics = ternarize(teacher, data, tmp_path / "out", RECIPE, QUICK)

@@ -199,6 +199,17 @@ class Evaluating:
         raise NotImplementedError
 
 
+class _EndInstead(TrainerCallback):  # type: ignore[misc]
+    """Leaves out the last of the evaluations where one at the end follows a few steps later."""
+
+    def __init__(self, evaluations: int) -> None:
+        self.evaluations = evaluations
+
+    def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        if state.global_step == args.eval_steps * self.evaluations < state.max_steps:
+            control.should_evaluate = control.should_save = False
+
+
 class _Begun(TrainerCallback):  # type: ignore[misc]
     """Notes that a step has begun: what fails before it is the checkpoint's fault."""
 
@@ -219,7 +230,9 @@ def train(trainer: Any, settings: Settings, work: Path) -> dict[str, float]:
     trainer.add_callback(watcher)
     set_seed(settings.seed)
     checkpoint = last_checkpoint(work) if settings.resume else None
-    if settings.clock is not None:
+    if settings.clock is None:
+        trainer.add_callback(_EndInstead(settings.evaluations))
+    else:
         trainer.clock = settings.clock
         trainer.add_callback(settings.clock)
         settings.clock.attach(work, resumed=checkpoint is not None)
