@@ -227,7 +227,7 @@ def main() -> None:
     parser.add_argument("--evaluations", type=int, default=3)
     parser.add_argument("--max-steps", type=int, default=-1, help="only so many, to see that everything works")
     parser.add_argument("--part", type=int, help="only so many questions to train and to test with, likewise")
-    parser.add_argument("--every", type=int, default=1, help="evaluate with every so-manieth question only while training")
+    parser.add_argument("--every", type=int, default=1, help="only every so-manieth question while training")
     common_options(parser, "runs/out-squad")
     options = parser.parse_args()
     if not options.table:
