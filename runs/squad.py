@@ -59,8 +59,11 @@ def staged(name: str, recipe: Recipe) -> tuple[Cell, Cell]:
 
 PAPER, PAPER_TWO = staged("paper-twn", PRESETS["paper"])
 SYMMETRIC_TWO = replace(PAPER_TWO.recipe, activation=replace(PAPER_TWO.recipe.activation, scheme="symmetric"))
+# e5-small's scores are large and its hidden states small: with equal weights a student copies only the scores.
+BALANCED = replace(PRESETS["default"], distill=replace(PRESETS["default"].distill, attention=0.1, hidden=10.0))
 CELLS = (
     *staged("default", PRESETS["default"]),
+    staged("balanced", BALANCED)[0],
     PAPER,
     PAPER_TWO,
     *staged("paper-lat", lat(PRESETS["paper"])),

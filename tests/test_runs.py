@@ -50,4 +50,4 @@ def test_the_table_of_questions_compares_students_on_all_test_questions_with_the
     ]
     cells = {cell.name: cell.recipe for cell in script["CELLS"]}
     assert all(recipe.name == name for name, recipe in cells.items())
-    assert len(cells) == 7
+    assert len(cells) == 8
