@@ -5,7 +5,7 @@ set (`hold_out`, seed 42). Nothing here compares with figures of models that wer
 Without `--epochs` teachers and students of `paper` learn for 3, those of `default` for 6. Comparisons that would take
 days that way are made with `--short STEPS`: every student gets so few steps and the schedule of `default`, whose rate
 suits them, and a folder of its own. In the end every student answers all questions of the test set by the runtime, in
-about a minute; evaluations during training, by torch, may be thinned out with `--every`.
+about a minute; its evaluations during training, by torch, may be thinned out with `--every`.
 
 Every cell of the table is a folder. A finished cell is not run again and an interrupted one goes on from its last
 checkpoint, so the script can be stopped and started at will; the table is printed from whatever is there.
@@ -35,7 +35,7 @@ from ternarybert.errors import DataError
 from ternarybert.recipe import ONE_STAGE, PRESETS, TWO_STAGES, Recipe
 from ternarybert.tasks import SquadData, hold_out, load_squad
 
-TESTED = "test.json"  # what `judge` adds to a student
+TESTED = "test.json"  # in a student's folder: its scores on all test questions
 TEST_SHARE = 0.2
 SEED = 42
 
@@ -132,13 +132,13 @@ def onnx_weights(path: Path) -> dict[str, Any]:
     return weights
 
 
-def data_of(folder: str, part: int | None = None, every: int = 1) -> SquadData:
-    """The questions, split by article; `part` takes only so many of each side, `every` thins out those to test with."""
+def data_of(folder: str, part: int | None = None) -> SquadData:
+    """The questions, split by article; `part` takes only so many of each side."""
     data = load_squad("squad", folder)
     if "dev" not in data.evals:
         raise DataError(f"{folder} holds no dev-v1.1.json; these runs use nothing else")
     train, test = hold_out(data.evals["dev"], TEST_SHARE, SEED)
-    return SquadData(data.task, train[:part], {"test": test[:part:every]})
+    return SquadData(data.task, train[:part], {"test": test[:part]})
 
 
 def lasting(recipe: Recipe, epochs: float | None) -> Recipe:
@@ -164,7 +164,8 @@ def run(teacher: str, cells: list[Cell], options: argparse.Namespace) -> None:
         "accumulation": options.accumulate,
         "evaluations": options.evaluations,
     }
-    place, data = Path(options.out) / teacher, data_of(options.squad, options.part, options.every)
+    place, data = Path(options.out) / teacher, data_of(options.squad, options.part)
+    thinned = SquadData(data.task, data.train, {"test": data.evals["test"][:: options.every]})
     place.mkdir(parents=True, exist_ok=True)
     tuned = place / "teacher"
     if not tuned.exists():
@@ -179,9 +180,9 @@ def run(teacher: str, cells: list[Cell], options: argparse.Namespace) -> None:
         if not output.exists():
             say(f"{teacher}: {cell.name}")
             chosen = settings(output, max_steps=steps, **how)
-            ternarize(str(tuned), data, output, lasting(cell.recipe, options.epochs), chosen)
+            ternarize(str(tuned), thinned, output, lasting(cell.recipe, options.epochs), chosen)
         if not (output / TESTED).exists():
-            tested = evaluate(output, data_of(options.squad, options.part), num_threads=options.threads)
+            tested = evaluate(output, data, num_threads=options.threads)
             (output / TESTED).write_text(json.dumps(tested, indent=1), encoding="utf-8")
 
 
@@ -230,7 +231,7 @@ def main() -> None:
     parser.add_argument("--evaluations", type=int, default=3)
     parser.add_argument("--max-steps", type=int, default=-1, help="only so many, to see that everything works")
     parser.add_argument("--part", type=int, help="only so many questions to train and to test with, likewise")
-    parser.add_argument("--every", type=int, default=1, help="only every so-manieth question while training")
+    parser.add_argument("--every", type=int, default=1, help="of the questions that students in training are evaluated on")
     common_options(parser, "runs/out-squad")
     options = parser.parse_args()
     if not options.table:
