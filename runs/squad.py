@@ -187,7 +187,7 @@ def run(teacher: str, cells: list[Cell], options: argparse.Namespace) -> None:
 
 
 def table(out: Path) -> str:
-    """All finished cells as Markdown; scores are EM / F1 on all test questions, a teacher's those of its best."""
+    """All finished cells as Markdown; scores are EM / F1 of its best evaluation, on all test questions."""
     lines = [
         "| teacher | student | EM / F1 | of the teacher's F1 | steps | seconds |",
         "|---|---|---|---|---|---|",
@@ -231,7 +231,7 @@ def main() -> None:
     parser.add_argument("--evaluations", type=int, default=3)
     parser.add_argument("--max-steps", type=int, default=-1, help="only so many, to see that everything works")
     parser.add_argument("--part", type=int, help="only so many questions to train and to test with, likewise")
-    parser.add_argument("--every", type=int, default=1, help="of the questions that students in training are evaluated on")
+    parser.add_argument("--every", type=int, default=1, help="of the questions for students in training")
     common_options(parser, "runs/out-squad")
     options = parser.parse_args()
     if not options.table:
