@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from ternarybert.compare.cells import Cell
-from ternarybert.distill.work import read_json, write_json
+from ternarybert.distill.work import read_json, work_folder, write_json
 from ternarybert.errors import OutputError
 
 _PLAN, _TIME = "comparison.json", ".time"
@@ -82,6 +82,10 @@ class Place:
     def keep(self, cell: Cell, result: dict[str, Any]) -> None:
         """Write down what was found out."""
         write_json(self.cells / f"{cell.key}.json", result | {"cell": asdict(cell)})
+
+    def sweep(self, cell: Cell) -> None:
+        """Drop the work of a cell that is done."""
+        shutil.rmtree(work_folder(self.output(cell)), ignore_errors=True)
 
     def with_others(self, cells: Sequence[Cell]) -> list[Cell]:
         """These cells, and after them the others that the folder has figures of."""

@@ -6,7 +6,6 @@ start to its last evaluation, for every method alike; what the teacher is asked 
 
 from __future__ import annotations
 
-import shutil
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
@@ -83,7 +82,10 @@ def compare(
     start = comparison.now()
     room = open_room(comparison.teacher, data)
     place.begin(_plan(comparison, room.data), force=force)
-    left = [cell for cell in cells if not place.is_done(cell, comparison.source(cell))]
+    done = [cell for cell in cells if place.is_done(cell, comparison.source(cell))]
+    for cell in done:
+        place.sweep(cell)  # a kill may have come between its figures and this
+    left = [cell for cell in cells if cell not in done]
     timed = bool(comparison.minutes_per_cell or comparison.budget)
     room.ask(comparison.now)
     asks = sum(cell.asks_teacher for cell in left) if comparison.recipe.distill.masked else 0
@@ -95,7 +97,7 @@ def compare(
     for number, cell in enumerate(left, 1):
         with watch(cell, number, len(left)) as callback:
             place.keep(cell, _result(comparison, cell, room, place, callback))
-            shutil.rmtree(work_folder(place.output(cell)), ignore_errors=True)
+            place.sweep(cell)
         after(teacher)
     return teacher
 
