@@ -57,16 +57,21 @@ def staged(name: str, recipe: Recipe) -> tuple[Cell, Cell]:
     )
 
 
+def balanced(recipe: Recipe) -> Recipe:
+    """For e5-small, whose scores are large and hidden states small: with equal weights only the scores are learned."""
+    return replace(recipe, distill=replace(recipe.distill, attention=0.1, hidden=10.0))
+
+
 PAPER, PAPER_TWO = staged("paper-twn", PRESETS["paper"])
 SYMMETRIC_TWO = replace(PAPER_TWO.recipe, activation=replace(PAPER_TWO.recipe.activation, scheme="symmetric"))
-# e5-small's scores are large and its hidden states small: with equal weights a student copies only the scores.
-BALANCED = replace(PRESETS["default"], distill=replace(PRESETS["default"].distill, attention=0.1, hidden=10.0))
 CELLS = (
     *staged("default", PRESETS["default"]),
-    staged("balanced", BALANCED)[0],
+    *staged("balanced", balanced(PRESETS["default"])),
     PAPER,
     PAPER_TWO,
+    *staged("balanced-twn", balanced(PRESETS["paper"])),
     *staged("paper-lat", lat(PRESETS["paper"])),
+    *staged("balanced-lat", balanced(lat(PRESETS["paper"]))),
     # Beside paper-twn-two-stages, which is min-max.
     Cell("paper-twn-two-stages-symmetric", replace(SYMMETRIC_TWO, name="paper-twn-two-stages-symmetric")),
 )
