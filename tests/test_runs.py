@@ -50,4 +50,9 @@ def test_the_table_of_questions_compares_students_on_all_test_questions_with_the
     ]
     cells = {cell.name: cell.recipe for cell in script["CELLS"]}
     assert all(recipe.name == name for name, recipe in cells.items())
-    assert len(cells) == 8
+    assert len(cells) == len(script["CELLS"]), "two students would share a folder"
+    for name, recipe in cells.items():
+        weights = (0.1, 10.0) if "balanced" in name else (1.0, 1.0)
+        assert (recipe.distill.attention, recipe.distill.hidden) == weights, name
+        assert len(recipe.stages) == (2 if "two-stages" in name else 1), name
+        assert recipe.weight.method == recipe.embedding.method == ("lat" if "lat" in name else "twn"), name
