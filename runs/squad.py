@@ -5,7 +5,8 @@ set (`hold_out`, seed 42). Nothing here compares with figures of models that wer
 Without `--epochs` teachers and students of `paper` learn for 3, those of `default` for 6. Comparisons that would take
 days that way are made with `--short STEPS`: every student gets so few steps and the schedule of `default`, whose rate
 suits them, and a folder of its own. In the end every student answers all questions of the test set by the runtime, in
-about a minute; its evaluations during training, by torch, may be thinned out with `--every`.
+about a minute, and every teacher in float32; evaluations during a student's training, by torch, may be thinned out with
+`--every`.
 
 Every cell of the table is a folder. A finished cell is not run again and an interrupted one goes on from its last
 checkpoint, so the script can be stopped and started at will; the table is printed from whatever is there.
@@ -35,7 +36,7 @@ from ternarybert.errors import DataError
 from ternarybert.recipe import ONE_STAGE, PRESETS, TWO_STAGES, Recipe
 from ternarybert.tasks import SquadData, hold_out, load_squad
 
-TESTED = "test.json"  # in a student's folder: its scores on all test questions
+TESTED = "test.json"  # in a model's folder: its scores on all test questions
 TEST_SHARE = 0.2
 SEED = 42
 
@@ -66,12 +67,12 @@ PAPER, PAPER_TWO = staged("paper-twn", PRESETS["paper"])
 SYMMETRIC_TWO = replace(PAPER_TWO.recipe, activation=replace(PAPER_TWO.recipe.activation, scheme="symmetric"))
 CELLS = (
     *staged("default", PRESETS["default"]),
-    *staged("balanced", balanced(PRESETS["default"])),
+    *staged("default-balanced", balanced(PRESETS["default"])),
     PAPER,
     PAPER_TWO,
-    *staged("balanced-twn", balanced(PRESETS["paper"])),
+    *staged("paper-twn-balanced", balanced(PRESETS["paper"])),
     *staged("paper-lat", lat(PRESETS["paper"])),
-    *staged("balanced-lat", balanced(lat(PRESETS["paper"]))),
+    *staged("paper-lat-balanced", balanced(lat(PRESETS["paper"]))),
     # Beside paper-twn-two-stages, which is min-max.
     Cell("paper-twn-two-stages-symmetric", replace(SYMMETRIC_TWO, name="paper-twn-two-stages-symmetric")),
 )
@@ -159,6 +160,7 @@ def shortened(cell: Cell, steps: int) -> Cell:
 
 def run(teacher: str, cells: list[Cell], options: argparse.Namespace) -> None:
     """A teacher and its students, whatever of them is not there yet."""
+    from ternarybert.distill.evaluate import evaluate as evaluate_in_torch
     from ternarybert.distill.finetune import SCHEDULE, finetune
     from ternarybert.distill.ternarize import ternarize
     from ternarybert.runtime.evaluate import evaluate
@@ -179,6 +181,8 @@ def run(teacher: str, cells: list[Cell], options: argparse.Namespace) -> None:
         recipe = Recipe(schedule=replace(SCHEDULE, dropout=options.dropout))
         chosen = settings(tuned, max_steps=options.max_steps, **how)
         finetune(model, data, tuned, lasting(recipe, options.epochs), chosen)
+    if not (tuned / TESTED).exists():  # in float32, as --bf16 evaluates in bfloat16 while it trains
+        write(tuned, evaluate_in_torch(tuned, data))
     steps = options.short or options.max_steps
     for cell in cells:
         output = place / cell.name
@@ -187,8 +191,11 @@ def run(teacher: str, cells: list[Cell], options: argparse.Namespace) -> None:
             chosen = settings(output, max_steps=steps, **how)
             ternarize(str(tuned), thinned, output, lasting(cell.recipe, options.epochs), chosen)
         if not (output / TESTED).exists():
-            tested = evaluate(output, data, num_threads=options.threads)
-            (output / TESTED).write_text(json.dumps(tested, indent=1), encoding="utf-8")
+            write(output, evaluate(output, data, num_threads=options.threads))
+
+
+def write(folder: Path, tested: dict[str, Any]) -> None:
+    (folder / TESTED).write_text(json.dumps(tested, indent=1), encoding="utf-8")
 
 
 def table(out: Path) -> str:
@@ -197,12 +204,13 @@ def table(out: Path) -> str:
         "| teacher | student | EM / F1 | of the teacher's F1 | steps | seconds |",
         "|---|---|---|---|---|---|",
     ]
-    for path in sorted(out.glob("*/teacher/finetune.json")):
-        report = read(path)
-        name, best = path.parts[-3], report["best"]["scores"]
+    for path in sorted(out.glob(f"*/teacher/{TESTED}")):
+        report = read(path.with_name("finetune.json"))
+        name, best = path.parts[-3], read(path)["scores"]
         lines.append(f"| {name} | fp32 | {scores(best)} | | {report['steps']} | {report['seconds']:.0f} |")
         for found in sorted(path.parents[1].glob(f"*/{TESTED}")):
-            lines.append(row(name, found.parent, best["f1"]))
+            if found != path:
+                lines.append(row(name, found.parent, best["f1"]))
     return "\n".join(lines)
 
 

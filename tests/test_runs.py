@@ -37,7 +37,8 @@ def test_the_table_of_questions_compares_students_on_all_test_questions_with_the
     monkeypatch.syspath_prepend(RUNS)
     script = run_path(str(RUNS / "squad.py"))
     for name, content in {
-        "teacher/finetune.json": {"best": scores(40, 50), "final": scores(39, 49), "steps": 9, "seconds": 60.4},
+        "teacher/finetune.json": {"best": scores(41, 51), "final": scores(39, 49), "steps": 9, "seconds": 60.4},
+        "teacher/test.json": scores(40, 50),
         "default/metrics.json": {"student": {"best": scores(38, 48)}, "steps": 18, "seconds": 99.6},
         "default/test.json": scores(37, 47),
     }.items():
@@ -55,4 +56,6 @@ def test_the_table_of_questions_compares_students_on_all_test_questions_with_the
         weights = (0.1, 10.0) if "balanced" in name else (1.0, 1.0)
         assert (recipe.distill.attention, recipe.distill.hidden) == weights, name
         assert len(recipe.stages) == (2 if "two-stages" in name else 1), name
+        assert str(recipe.activation.granularity) == ("tensor" if "paper" in name else "token"), name
+        assert (recipe.activation.scheme == "symmetric") == ("symmetric" in name), name
         assert recipe.weight.method == recipe.embedding.method == ("lat" if "lat" in name else "twn"), name
