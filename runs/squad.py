@@ -199,7 +199,7 @@ def write(folder: Path, tested: dict[str, Any]) -> None:
 
 
 def table(out: Path) -> str:
-    """All finished cells as Markdown; scores are EM / F1 of its best evaluation, on all test questions."""
+    """All finished cells as Markdown; scores are EM / F1 on all test questions, of the model that was kept."""
     lines = [
         "| teacher | student | EM / F1 | of the teacher's F1 | steps | seconds |",
         "|---|---|---|---|---|---|",
@@ -244,7 +244,7 @@ def main() -> None:
     parser.add_argument("--evaluations", type=int, default=3)
     parser.add_argument("--max-steps", type=int, default=-1, help="only so many, to see that everything works")
     parser.add_argument("--part", type=int, help="only so many questions to train and to test with, likewise")
-    parser.add_argument("--every", type=int, default=1, help="of the questions for students in training")
+    parser.add_argument("--every", type=int, default=1, metavar="N", help="students in training answer each N-th question")
     common_options(parser, "runs/out-squad")
     options = parser.parse_args()
     if not options.table:
