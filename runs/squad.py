@@ -244,7 +244,7 @@ def main() -> None:
     parser.add_argument("--evaluations", type=int, default=3)
     parser.add_argument("--max-steps", type=int, default=-1, help="only so many, to see that everything works")
     parser.add_argument("--part", type=int, help="only so many questions to train and to test with, likewise")
-    parser.add_argument("--every", type=int, default=1, metavar="N", help="students in training answer each N-th question")
+    parser.add_argument("--every", type=int, default=1, metavar="N", help="students in training answer 1 of N")
     common_options(parser, "runs/out-squad")
     options = parser.parse_args()
     if not options.table:
