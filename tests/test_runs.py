@@ -3,10 +3,13 @@
 import json
 import subprocess
 import sys
+from argparse import Namespace
 from pathlib import Path
 from runpy import run_path
 
+import numpy as np
 import pytest
+from scipy import stats
 
 RUNS = Path(__file__).parents[1] / "runs"
 
@@ -59,3 +62,20 @@ def test_the_table_of_questions_compares_students_on_all_test_questions_with_the
         assert str(recipe.activation.granularity) == ("tensor" if "paper" in name else "token"), name
         assert (recipe.activation.scheme == "symmetric") == ("symmetric" in name), name
         assert recipe.weight.method == recipe.embedding.method == ("lat" if "lat" in name else "twn"), name
+
+
+def test_a_trial_on_questions_has_a_folder_of_its_own(monkeypatch):
+    monkeypatch.syspath_prepend(RUNS)
+    place_of = run_path(str(RUNS / "squad.py"))["place_of"]
+    assert place_of("minilm", Namespace(out="out", part=None, max_steps=-1)) == Path("out/minilm")
+    for options in ({"part": 64, "max_steps": -1}, {"part": None, "max_steps": 3}):
+        assert place_of("minilm", Namespace(out="out", **options)) == Path("out/minilm-trial")
+
+
+def test_the_difference_of_two_students_is_taken_question_by_question(monkeypatch):
+    """Two students that differ on one question of four: as sure as a sample of four says, however noisy each is."""
+    monkeypatch.syspath_prepend(RUNS)
+    line = run_path(str(RUNS / "paired.py"))["line"]
+    f1 = {Path("x/lat"): np.array([100.0, 0.0, 50.0, 40.0]), Path("x/twn"): np.array([100.0, 0.0, 50.0, 0.0])}
+    assert line(*f1, f1) == "| lat | twn | 47.50 | 37.50 | +10.00 | 10.00 |"
+    assert stats.ttest_rel(*f1.values()).statistic == pytest.approx(1.0)  # the difference over its error

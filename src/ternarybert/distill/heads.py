@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 from transformers import (
@@ -160,7 +159,7 @@ class SpanHead(Head):
         task = replace(self.task, max_length=features.max_length)
         best = next(iter(sets.values())).get("best_f1_thresh")
         if best is not None:
-            task = replace(task, null_threshold=float(np.nan_to_num(best)))  # JSON has no infinity
+            task = replace(task, null_threshold=best)
         setattr(config, ANSWERING, task.answering())
 
 
