@@ -1,7 +1,7 @@
 """How sure it is that one packed student answers better than another: their difference question by question.
 
-The students answer the test questions of runs/squad.py by the runtime. The standard error of a difference is taken over
-questions, as if those about one text were independent; it says nothing about other seeds.
+The students answer the test questions of runs/squad.py by the runtime, as they are scored there. Questions about one
+text are not independent, so the standard error is that of sums over texts; it says nothing about other seeds.
 
     python runs/paired.py SQUAD_FOLDER STUDENT STUDENT [STUDENT ...] [--threads 2]
 """
@@ -9,8 +9,8 @@ questions, as if those about one text were independent; it says nothing about ot
 from __future__ import annotations
 
 import argparse
+from collections.abc import Sequence
 from itertools import combinations
-from pathlib import Path
 
 import numpy as np
 from glue import mistakes
@@ -18,40 +18,47 @@ from numpy.typing import NDArray
 from squad import data_of
 
 import ternarybert
+from ternarybert.errors import UnsupportedModelError
+from ternarybert.runtime.answerer import Answerer
+from ternarybert.tasks import SquadData
 from ternarybert.tasks.squad_metrics import score_squad
-from ternarybert.tasks.squad_questions import Question
 
 
-def f1_of(folder: Path, questions: list[Question], threads: int) -> NDArray[np.float64]:
-    """The F1 of every question, in percent."""
+def f1_of(folder: str, data: SquadData, threads: int) -> NDArray[np.float64]:
+    """The F1 of every test question, in percent."""
+    questions = data.evals["test"]
     with ternarybert.load(folder, num_threads=threads) as model:
-        answers = model.predict([(one.question, one.context) for one in questions])
-    pairs = zip(questions, answers, strict=True)
-    return np.array([score_squad([one], [answer.text or ""])["f1"] for one, answer in pairs])
+        if not isinstance(model, Answerer):
+            raise UnsupportedModelError(f"'{folder}' has no question-answering head")
+        said = list(model.predictions(questions, data.task.asked_of(model.config)))
+    return np.array([score_squad([one], [at.text])["f1"] for one, at in zip(questions, said, strict=True)])
 
 
-def line(first: Path, second: Path, f1: dict[Path, NDArray[np.float64]]) -> str:
-    """Both means, their difference and its standard error."""
-    gain = f1[first] - f1[second]
-    error = gain.std(ddof=1) / np.sqrt(len(gain))
-    means = " | ".join(f"{f1[one].mean():.2f}" for one in (first, second))
-    return f"| {first.name} | {second.name} | {means} | {gain.mean():+.2f} | {error:.2f} |"
+def difference(first: NDArray[np.float64], second: NDArray[np.float64], texts: Sequence[str]) -> tuple[float, float]:
+    """The mean of first - second, and its standard error where questions of one text go together."""
+    gain = first - second
+    of = np.unique(texts, return_inverse=True)[1]
+    sums = np.bincount(of, gain - gain.mean())
+    return float(gain.mean()), float(np.sqrt(len(sums) / (len(sums) - 1) * np.sum(sums**2)) / len(gain))
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("squad", help="folder with dev-v1.1.json, zipped or not")
-    parser.add_argument("students", nargs="+", type=Path, help="folders of packed students, two at least")
+    parser.add_argument("students", nargs="+", help="folders of packed students, two at least")
     parser.add_argument("--threads", type=int, default=2)
     options = parser.parse_args()
-    if len(options.students) < 2:
-        parser.error("one student has no difference: name two at least")
-    questions = data_of(options.squad).evals["test"]
-    f1 = {student: f1_of(student, questions, options.threads) for student in options.students}
-    print("| first | second | F1 of the first | F1 of the second | difference | standard error |")
+    if len(set(options.students)) < max(2, len(options.students)):
+        parser.error("name two different students at least, none of them twice")
+    data = data_of(options.squad)
+    texts = [one.context for one in data.evals["test"]]
+    f1 = {student: f1_of(student, data, options.threads) for student in options.students}
+    print("| first | second | F1 of the first | of the second | difference | standard error |")
     print("|---|---|---|---|---|---|")
-    for first, second in combinations(options.students, 2):
-        print(line(first, second, f1))
+    for first, second in combinations(f1, 2):
+        gain, error = difference(f1[first], f1[second], texts)
+        means = f"{f1[first].mean():.2f} | {f1[second].mean():.2f}"
+        print(f"| {first} | {second} | {means} | {gain:+.2f} | {error:.2f} |")
 
 
 if __name__ == "__main__":

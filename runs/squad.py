@@ -160,10 +160,12 @@ def shortened(cell: Cell, steps: int) -> Cell:
     return Cell(name, replace(cell.recipe, name=name, schedule=PRESETS["default"].schedule))
 
 
-def place_of(teacher: str, options: argparse.Namespace) -> Path:
-    """The folder of a teacher and its students; those of a trial are never taken for real ones."""
-    trial = options.part is not None or options.max_steps > 0
-    return Path(options.out) / (f"{teacher}-trial" if trial else teacher)
+def root_of(options: argparse.Namespace) -> Path:
+    """Where teachers and students are; a trial has a folder of its own, so that nobody takes it for a real run."""
+    out = Path(options.out)
+    if options.part is None and options.max_steps <= 0:
+        return out
+    return out / f"trial-questions-{options.part or 'all'}-steps-{max(options.max_steps, 0) or 'all'}"
 
 
 def run(teacher: str, cells: list[Cell], options: argparse.Namespace) -> None:
@@ -179,7 +181,7 @@ def run(teacher: str, cells: list[Cell], options: argparse.Namespace) -> None:
         "accumulation": options.accumulate,
         "evaluations": options.evaluations,
     }
-    place, data = place_of(teacher, options), data_of(options.squad, options.part)
+    place, data = root_of(options) / teacher, data_of(options.squad, options.part)
     thinned = SquadData(data.task, data.train, {"test": data.evals["test"][:: options.every]})
     place.mkdir(parents=True, exist_ok=True)
     tuned = place / "teacher"
@@ -191,7 +193,7 @@ def run(teacher: str, cells: list[Cell], options: argparse.Namespace) -> None:
         finetune(model, data, tuned, lasting(recipe, options.epochs), chosen)
     if not (tuned / TESTED).exists():  # in float32, as --bf16 evaluates in bfloat16 while it trains
         write(tuned, evaluate_in_torch(tuned, data))
-    steps = options.short or options.max_steps
+    steps = options.max_steps if options.max_steps > 0 else options.short or -1
     for cell in cells:
         output = place / cell.name
         if not output.exists():
@@ -250,8 +252,8 @@ def main() -> None:
     parser.add_argument("--short", type=int, help="students of so many steps by the schedule of default, all of them")
     parser.add_argument("--accumulate", type=int, default=2, help="parts of a batch, to save memory")
     parser.add_argument("--evaluations", type=int, default=3)
-    parser.add_argument("--max-steps", type=int, default=-1, help="only so many, to see that it works")
-    parser.add_argument("--part", type=int, help="only so many questions of each side, likewise")
+    parser.add_argument("--max-steps", type=int, default=-1, help="a trial of so many, in a folder of its own")
+    parser.add_argument("--part", type=int, help="a trial with so many questions to train and to test, likewise")
     parser.add_argument("--every", type=int, default=1, metavar="N", help="students in training answer 1 of N")
     common_options(parser, "runs/out-squad")
     options = parser.parse_args()
@@ -264,7 +266,7 @@ def main() -> None:
             cells = [shortened(cell, options.short) for cell in cells]
         for teacher in options.teachers:
             run(teacher, cells, options)
-    print(table(Path(options.out)))
+    print(table(root_of(options)))
 
 
 if __name__ == "__main__":

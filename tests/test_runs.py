@@ -11,6 +11,13 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from ternarybert.errors import UnsupportedModelError
+from ternarybert.runtime.evaluate import evaluate
+from ternarybert.tasks import SquadData
+from ternarybert.tasks.squad import SQUAD
+from ternarybert.tasks.squad_questions import Answer, Question
+from tests.runtime.folders import save_student
+
 RUNS = Path(__file__).parents[1] / "runs"
 
 
@@ -24,9 +31,10 @@ def test_students_of_other_words_have_folders_of_their_own(monkeypatch):
     assert cell("default", 42, "-augmented", None, "my/glove.300d.txt").name == "default-augmented-glove-glove.300d"
 
 
-@pytest.mark.parametrize("script", ["glue.py", "squad.py", "augment.py", "tune.py"])
+@pytest.mark.parametrize("script", ["glue.py", "squad.py", "augment.py", "tune.py", "paired.py"])
 def test_a_wrong_folder_is_one_line(tmp_path, script):
-    command = [sys.executable, RUNS / script, tmp_path / "nowhere", "--out", tmp_path / "out"]
+    more = ["one", "other"] if script == "paired.py" else ["--out", tmp_path / "out"]
+    command = [sys.executable, RUNS / script, tmp_path / "nowhere", *more]
     process = subprocess.run(command, capture_output=True, text=True, check=False)
     assert process.returncode == 2, process.stderr
     assert str(tmp_path / "nowhere") in process.stderr
@@ -66,16 +74,34 @@ def test_the_table_of_questions_compares_students_on_all_test_questions_with_the
 
 def test_a_trial_on_questions_has_a_folder_of_its_own(monkeypatch):
     monkeypatch.syspath_prepend(RUNS)
-    place_of = run_path(str(RUNS / "squad.py"))["place_of"]
-    assert place_of("minilm", Namespace(out="out", part=None, max_steps=-1)) == Path("out/minilm")
-    for options in ({"part": 64, "max_steps": -1}, {"part": None, "max_steps": 3}):
-        assert place_of("minilm", Namespace(out="out", **options)) == Path("out/minilm-trial")
+    root_of = run_path(str(RUNS / "squad.py"))["root_of"]
+    assert root_of(Namespace(out="out", part=None, max_steps=-1)) == Path("out")
+    assert root_of(Namespace(out="out", part=64, max_steps=-1)) == Path("out/trial-questions-64-steps-all")
+    assert root_of(Namespace(out="out", part=None, max_steps=3)) == Path("out/trial-questions-all-steps-3")
 
 
-def test_the_difference_of_two_students_is_taken_question_by_question(monkeypatch):
-    """Two students that differ on one question of four: as sure as a sample of four says, however noisy each is."""
+def test_the_error_of_a_difference_takes_questions_of_one_text_together(monkeypatch):
     monkeypatch.syspath_prepend(RUNS)
-    line = run_path(str(RUNS / "paired.py"))["line"]
-    f1 = {Path("x/lat"): np.array([100.0, 0.0, 50.0, 40.0]), Path("x/twn"): np.array([100.0, 0.0, 50.0, 0.0])}
-    assert line(*f1, f1) == "| lat | twn | 47.50 | 37.50 | +10.00 | 10.00 |"
-    assert stats.ttest_rel(*f1.values()).statistic == pytest.approx(1.0)  # the difference over its error
+    difference = run_path(str(RUNS / "paired.py"))["difference"]
+    first, second = np.random.default_rng(0).uniform(0, 100, (2, 30))
+    gain, error = difference(first, second, [f"text {i}" for i in range(30)])
+    assert gain / error == pytest.approx(stats.ttest_rel(first, second).statistic)
+    means = (first - second).reshape(10, 3).mean(1)
+    assert difference(first, second, [f"text {i // 3}" for i in range(30)]) == pytest.approx(
+        (means.mean(), stats.sem(means))
+    )
+    assert difference(*np.repeat([first, second], 2, 1), np.repeat(np.arange(30), 2)) == pytest.approx((gain, error))
+
+
+def test_students_are_compared_as_they_are_scored(monkeypatch, tmp_path):
+    monkeypatch.syspath_prepend(RUNS)
+    f1_of = run_path(str(RUNS / "paired.py"))["f1_of"]
+    context = "The movie was great, and the plot: very fun! We hated it not."
+    answers = ("movie", "great", "the plot", "very fun", "We hated it not")
+    asked = [Question(f"what was {text}", context, (Answer(text, context.index(text)),), text) for text in answers]
+    data = SquadData(SQUAD["squad"], None, {"test": asked})
+    student = save_student(tmp_path / "student", "ForQuestionAnswering")
+    assert 0 < f1_of(student, data, 1).mean() < 100
+    assert f1_of(student, data, 1).mean() == pytest.approx(evaluate(student, data)["scores"]["f1"])
+    with pytest.raises(UnsupportedModelError, match="no question-answering head"):
+        f1_of(save_student(tmp_path / "classifier", "ForSequenceClassification"), data, 1)
