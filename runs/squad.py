@@ -34,7 +34,7 @@ from typing import Any
 from glue import common_options, lat, minilm, mistakes, say, settings
 
 from ternarybert.errors import DataError
-from ternarybert.recipe import ONE_STAGE, PRESETS, TWO_STAGES, Recipe
+from ternarybert.recipe import ONE_STAGE, PRESETS, ROW, TWO_STAGES, Recipe
 from ternarybert.tasks import SquadData, hold_out, load_squad
 
 TESTED = "test.json"  # in a model's folder: its scores on all test questions
@@ -64,12 +64,19 @@ def balanced(recipe: Recipe) -> Recipe:
     return replace(recipe, distill=replace(recipe.distill, attention=0.1, hidden=10.0))
 
 
+def by_rows(recipe: Recipe) -> Recipe:
+    """With a scale for every row of a matrix instead of one for the matrix."""
+    return replace(recipe, weight=replace(recipe.weight, granularity=ROW))
+
+
 PAPER, PAPER_TWO = staged("paper-twn", PRESETS["paper"])
 SYMMETRIC_TWO = replace(PAPER_TWO.recipe, activation=replace(PAPER_TWO.recipe.activation, scheme="symmetric"))
 CELLS = (
     *staged("default", PRESETS["default"]),
     *staged("default-balanced", balanced(PRESETS["default"])),
+    *staged("default-balanced-rows", by_rows(balanced(PRESETS["default"]))),
     *staged("default-lat-balanced", balanced(lat(PRESETS["default"]))),
+    *staged("default-lat-balanced-rows", by_rows(balanced(lat(PRESETS["default"])))),
     PAPER,
     PAPER_TWO,
     *staged("paper-twn-balanced", balanced(PRESETS["paper"])),

@@ -69,6 +69,7 @@ def test_the_table_of_questions_compares_students_on_all_test_questions_with_the
         assert len(recipe.stages) == (2 if "two-stages" in name else 1), name
         assert str(recipe.activation.granularity) == ("tensor" if "paper" in name else "token"), name
         assert (recipe.activation.scheme == "symmetric") == ("symmetric" in name), name
+        assert str(recipe.weight.granularity) == ("row" if "rows" in name else "layer"), name
         assert recipe.weight.method == recipe.embedding.method == ("lat" if "lat" in name else "twn"), name
 
 

@@ -8,10 +8,10 @@ import torch
 from ternarybert.baselines.layers import BaselineLinear
 from ternarybert.baselines.models import quantize_model
 from ternarybert.baselines.uniform import minmax
-from ternarybert.distill.classroom import shorten
+from ternarybert.distill.classroom import Classroom, StudentTrainer, shorten
 from ternarybert.distill.run import Settings
 from ternarybert.recipe import PRESETS
-from ternarybert.student import TernaryLinear, make_student
+from ternarybert.student import TernaryLinear, expose_scores, make_student
 from tests import tiny
 
 SHORT = Settings(device="cpu", bf16=True)
@@ -28,6 +28,16 @@ def test_bfloat16_is_for_the_gradients_of_quantized_students(bits):
     assert gradients(student) == {torch.bfloat16}
     assert not shorten(student, Settings(device="cpu")).bf16
     assert gradients(student) == {torch.float32}
+
+
+@pytest.mark.parametrize("bf16", [True, False])
+def test_its_teacher_is_asked_in_the_same(data, tmp_path, bf16):
+    tokenizer = tiny.tokenizer()
+    teacher, pupil = (expose_scores(tiny.bert(vocab_size=len(tokenizer))) for _ in range(2))
+    room = Classroom.open(teacher, data, tokenizer)
+    student, settings = make_student(pupil, PRESETS["default"]), Settings(device="cpu", bf16=bf16)
+    trainer = room.trainer(StudentTrainer, student, PRESETS["default"], settings, tmp_path)
+    assert (trainer.short_teacher, trainer.args.bf16) == (bf16, False)
 
 
 def test_all_others_are_left_to_autocast(monkeypatch):

@@ -73,6 +73,19 @@ def test_the_loss_is_l_trm_plus_l_pred(data, tmp_path):
     assert len(student.attentions) == 2
 
 
+def test_a_teacher_may_be_asked_in_bfloat16(data, tmp_path):
+    trainer, inputs = make_trainer(data, tmp_path, RECIPE), tiny.batch(vocabulary=60)
+    models, short = (trainer.model, trainer.teacher), {}
+    for model in models:
+        model.register_forward_hook(lambda m, *_: short.setdefault(m, []).append(torch.is_autocast_enabled("cpu")))
+    losses = []
+    for trainer.short_teacher in (False, True):
+        with torch.no_grad():
+            losses.append(float(trainer.compute_loss(trainer.model.eval(), dict(inputs))))
+    assert [short[model] for model in models] == [[False, False], [False, True]]
+    assert 0 < abs(losses[1] - losses[0]) < 0.01 * losses[0]
+
+
 @pytest.mark.parametrize("term", ["hidden", "attention", "logits"])
 def test_each_term_can_be_switched_off(data, tmp_path, term):
     whole = make_trainer(data, tmp_path, RECIPE)

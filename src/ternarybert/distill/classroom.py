@@ -90,6 +90,7 @@ class Classroom:
             teacher=self.teacher,
         )
         trainer.memory = self._remembered(trainer, recipe)
+        trainer.short_teacher = settings.bf16  # where Trainer's own autocast is off, too: its outputs are only copied
         trainer.watch(self.features, work, self.ask() if settings.clock is None else self.ask(settings.clock.now))
         if settings.clock is not None:
             # Our own students take up to three times as long to evaluate, in integers; soon it is known better.

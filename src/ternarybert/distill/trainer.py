@@ -141,6 +141,7 @@ class DistillTrainer(BertTrainer):
         super().__init__(*args, **kwargs)
         self.teacher = teacher.eval().requires_grad_(False).to(self.args.device)
         self.memory: TeacherMemory | None = None
+        self.short_teacher = False  # whether it is asked in bfloat16
         self.sums: dict[str, float] = {}  # loss terms since the last log
         config, map_name = self.model.config, self.recipe.distill.layer_map
         depth = teacher.config.num_hidden_layers
@@ -176,7 +177,7 @@ class DistillTrainer(BertTrainer):
         elif self.memory is not None and rows is not None:
             target = self.memory(rows, inputs["input_ids"].shape[1])
         else:
-            with torch.no_grad():
+            with torch.no_grad(), torch.autocast(self.args.device.type, torch.bfloat16, enabled=self.short_teacher):
                 target = self.target(self.teacher(**inputs, **wanted))
         terms = self.loss_terms(student, target, labels, inputs["attention_mask"], weights)
         loss = torch.stack([weights[name] * value for name, value in terms.items()]).sum()
@@ -189,7 +190,7 @@ class DistillTrainer(BertTrainer):
 
     def target(self, outputs: Any) -> Target:
         """What the losses read of a model's outputs."""
-        return Target(self.head.logits(outputs), outputs.hidden_states or (), outputs.attentions or ())
+        return Target(self.head.logits(outputs).float(), outputs.hidden_states or (), outputs.attentions or ())
 
     def loss_terms(
         self, student: Target, teacher: Target, labels: Tensor | None, mask: Tensor, weights: dict[str, float]
