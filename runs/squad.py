@@ -6,7 +6,7 @@ Without `--epochs` teachers and students of `paper` learn for 3, those of `defau
 days that way are made with `--short STEPS`: every student gets so few steps and the schedule of `default`, whose rate
 suits them, and a folder of its own. In the end every student answers all questions of the test set by the runtime, in
 about a minute, and every teacher in float32; evaluations during a student's training, by torch, may be thinned out with
-`--every`.
+`--every`, and then the last student is kept: so few questions would choose badly.
 
 Every cell of the table is a folder. A finished cell is not run again and an interrupted one goes on from its last
 checkpoint, so the script can be stopped and started at will; the table is printed from whatever is there. How sure the
@@ -205,7 +205,7 @@ def run(teacher: str, cells: list[Cell], options: argparse.Namespace) -> None:
         output = place / cell.name
         if not output.exists():
             say(f"{teacher}: {cell.name}")
-            chosen = settings(output, max_steps=steps, **how)
+            chosen = settings(output, max_steps=steps, keep_last=options.every > 1, **how)
             ternarize(str(tuned), thinned, output, lasting(cell.recipe, options.epochs), chosen)
         if not (output / TESTED).exists():
             write(output, evaluate(output, data, num_threads=options.threads))

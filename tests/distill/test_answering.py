@@ -116,6 +116,21 @@ def test_the_threshold_that_was_found_goes_with_the_model(teachers, tmp_path):
     assert answering_task(AutoConfig.from_pretrained(teachers[False][0]).to_dict()).null_threshold is None
 
 
+def test_the_threshold_of_the_first_set_holds_for_all(teachers, tmp_path):
+    """Also for one that would have the model silent, and for one without questions that have no answer."""
+    teacher, _ = teachers[True]
+    data = squad(True)
+    data.evals["silent"] = [dataclasses.replace(question, answers=()) for question in tiny.questions(20, start=300)]
+    data.evals["answered"] = tiny.questions(12, start=400)
+    metrics = ternarybert.ternarize(teacher, data, tmp_path / "out", STUDENT.override({"schedule.epochs": "1"}), QUICK)
+    told, judged = metrics["student"]["best"], ternarybert.evaluate(tmp_path / "out", data)
+    assert told["sets"]["silent"]["best_f1"] > told["sets"]["silent"]["f1"], "nothing to confuse"
+    for name, scores in judged["sets"].items():
+        assert scores["f1"] == pytest.approx(told["sets"][name]["f1"]), name
+    assert judged["scores"]["f1"] == pytest.approx(np.mean([scores["f1"] for scores in judged["sets"].values()]))
+    assert not any(name.startswith("NoAns") for name in told["scores"])
+
+
 def test_the_packed_folder_is_the_student_that_was_evaluated(teachers, tmp_path):
     teacher, _ = teachers[False]
     kept = {}

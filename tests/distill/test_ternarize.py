@@ -159,6 +159,8 @@ def test_a_resumed_run_wants_the_same_rows_and_its_best_student(data, teacher, t
             ternarize(teacher, other, out, RECIPE, again)
     with pytest.raises(OutputError, match="begun with another precision"):
         ternarize(teacher, data, out, RECIPE, replace(again, bf16=True))
+    with pytest.raises(OutputError, match="begun with another choice of the model"):
+        ternarize(teacher, data, out, RECIPE, replace(again, keep_last=True))
     weights = tmp_path / "out.work" / "best" / "model.safetensors"
     whole = weights.read_bytes()
     weights.write_bytes(whole[:-1])
@@ -177,6 +179,20 @@ def test_of_equals_the_best_agrees_most_or_is_the_last():
     assert not history.add(3, {"accuracy": 90.0, "agreement": 94.0}, {})
     assert history.add(4, {"accuracy": 90.0, "agreement": 95.0}, {})
     assert not history.add(5, {"accuracy": 89.0, "agreement": 99.0}, {})
+
+
+def test_the_last_student_is_kept_whatever_its_score(data, teacher, tmp_path):
+    """It learns from the labels and is judged by their opposites: the more it learns, the lower its score."""
+    terms = {"distill.hidden": "0", "distill.attention": "0", "distill.logits": "0", "distill.labels": "1"}
+    recipe = RECIPE.override({**terms, "schedule.learning_rate": "3e-3", "schedule.epochs": "6"})
+    data.evals["dev"] = data.evals["dev"].map(lambda row: {"label": 1 - row["label"]})
+    for keep_last, choose in ((True, min), (False, max)):
+        out, settings = tmp_path / choose.__name__, Settings(device="cpu", evaluations=4, keep_last=keep_last)
+        metrics = ternarize(teacher, data, out, recipe, settings)
+        scores = [evaluation["scores"]["accuracy"] for evaluation in metrics["evaluations"]]
+        assert scores[0] > scores[-1] == min(scores)
+        assert metrics["student"]["best"]["scores"]["accuracy"] == choose(scores)
+        assert ternarybert.evaluate(out, data)["scores"]["accuracy"] == choose(scores)
 
 
 def test_texts_are_cut_in_use_as_in_training(data, teacher, tmp_path):

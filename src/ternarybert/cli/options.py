@@ -116,6 +116,9 @@ class OutputOptions:
     force: Annotated[bool, option("--force", help="Replace an older model; drop an unfinished run.", panel=_OUTPUT)] = (
         False
     )
+    keep_last: Annotated[
+        bool, option("--keep-last", help="Write the model of the last evaluation, not the best.", panel=_OUTPUT)
+    ] = False
     keep_checkpoints: Annotated[
         bool, option("--keep-checkpoints", help="Keep the work folder when all is done.", panel=_OUTPUT)
     ] = False
@@ -142,6 +145,7 @@ def settings(how: TrainOptions, out: OutputOptions, *callbacks: Any) -> Settings
         report_to=how.report_to,
         resume=out.resume,
         force=out.force,
+        keep_last=out.keep_last,
         keep_checkpoints=out.keep_checkpoints,
         callbacks=callbacks,
     )

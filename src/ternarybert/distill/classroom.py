@@ -91,7 +91,8 @@ class Classroom:
         )
         trainer.memory = self._remembered(trainer, recipe)
         trainer.short_teacher = settings.bf16  # where Trainer's own autocast is off, too: its outputs are only copied
-        trainer.watch(self.features, work, self.ask() if settings.clock is None else self.ask(settings.clock.now))
+        answers = self.ask() if settings.clock is None else self.ask(settings.clock.now)
+        trainer.watch(self.features, work, answers, keep_last=settings.keep_last)
         if settings.clock is not None:
             # Our own students take up to three times as long to evaluate, in integers; soon it is known better.
             settings.clock.reserve = min(3 * self.seconds, settings.clock.seconds / 4)

@@ -86,7 +86,7 @@ def finetune(
         recipe=recipe,
         head=head,
     )
-    trainer.watch(features, work, {})
+    trainer.watch(features, work, {}, keep_last=settings.keep_last)
     measured = train(trainer, settings, work)
     report = _report(trainer, task, features, measured, settings)
     if trainer.is_world_process_zero():

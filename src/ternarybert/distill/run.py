@@ -41,6 +41,7 @@ class Settings:
     report_to: str = "none"
     resume: bool = False
     force: bool = False
+    keep_last: bool = False  # the model of the last evaluation instead of the best
     keep_checkpoints: bool = False
     callbacks: tuple[TrainerCallback, ...] = ()
     clock: Clock | None = None  # ends the run instead of a number of steps
@@ -53,16 +54,22 @@ class Settings:
 
 @dataclass
 class History:
-    """Every evaluation of a run, and which was the best."""
+    """Every evaluation of a run, and which was the best: the one whose model is kept."""
 
     metric: str
     evaluations: list[dict[str, Any]] = field(default_factory=list)
     confusion: dict[str, list[list[int]]] = field(default_factory=dict)  # of the best, on each labelled set
     seconds: float = 0.0  # of training until the last evaluation, also before the run was resumed
+    keep_last: bool = False
 
     @property
     def best(self) -> dict[str, Any]:
-        """The evaluation with the highest score; of equals, the one that agrees most with the teacher, or the last."""
+        """The evaluation with the highest score; of equals, the one that agrees most with the teacher, or the last.
+
+        With `keep_last` it is the last whatever its score.
+        """
+        if self.keep_last:
+            return self.evaluations[-1]
 
         def rank(evaluation: dict[str, Any]) -> tuple[float, float, int]:
             scores = evaluation["scores"]
@@ -91,6 +98,7 @@ def plan(model: str, data: AnyData, recipe: Recipe, settings: Settings) -> dict[
         "number of evaluations": settings.evaluations,
         "batch split": [settings.accumulation, processes()],
         "precision": settings.precision,
+        "choice of the model": "last" if settings.keep_last else None,
     }
 
 
@@ -149,13 +157,15 @@ class Evaluating:
     work: Path
     started: float  # when the run would have begun, had it never been interrupted
 
-    def watch(self, features: Features, work: Path, teacher_logits: dict[str, Logits]) -> None:
+    def watch(
+        self, features: Features, work: Path, teacher_logits: dict[str, Logits], *, keep_last: bool = False
+    ) -> None:
         """What to evaluate on, and where the best model and the history go."""
         self.features, self.work = features, work
         self.teacher_answers = {name: self.head.answers(features, name, said) for name, said in teacher_logits.items()}
-        self.history = History("")
+        self.history = History("", keep_last=keep_last)
         if (work / "history.json").is_file():
-            self.history = History(**read_json(work / "history.json"))
+            self.history = History(**(read_json(work / "history.json") | {"keep_last": keep_last}))
         if self.history.evaluations and not self.best_is_whole():
             raise OutputError(f"{work / 'best'}, the best model so far, is damaged or gone; --force starts anew")
         self.started = time.perf_counter() - self.history.seconds
@@ -164,10 +174,11 @@ class Evaluating:
         """Scores of the model as it is, on every set; selection looks at their mean."""
         trainer: Any = self
         model = trainer.accelerator.unwrap_model(trainer.model)
-        sets, tables = {}, {}
+        sets, tables, head = {}, {}, None
         for name, rows in self.features.evals.items():
             logits = predict_logits(model, rows, self.features.tokenizer, read=self.head.logits)
-            sets[name] = self._scores(name, logits)
+            head = head or self.head.tuned(self.features, name, logits)  # what is tuned on the first holds for all
+            sets[name] = head.scores(self.features, name, logits, self.teacher_answers.get(name))
             tables[name] = self.head.confusion(self.features, name, logits)
         scores = mean_scores(sets)
         self.history.metric = main_metric(self.head.task, scores)
@@ -185,10 +196,6 @@ class Evaluating:
         trainer.log(logs)
         trainer.control = trainer.callback_handler.on_evaluate(trainer.args, trainer.state, trainer.control, logs)
         return logs
-
-    def _scores(self, name: str, logits: Logits) -> dict[str, float]:
-        head = self.head.tuned(self.features, name, logits)
-        return head.scores(self.features, name, logits, self.teacher_answers.get(name))
 
     def save_best(self, model: Any) -> None:
         """Write the model to the work folder."""

@@ -81,8 +81,10 @@ def main_metric(task: Task | SquadTask, scores: dict[str, float]) -> str:
 
 
 def mean_scores(sets: dict[str, dict[str, float]]) -> dict[str, float]:
-    """The mean over the evaluation sets, which selection looks at."""
-    return {name: float(np.mean([each[name] for each in sets.values()])) for name in next(iter(sets.values()))}
+    """The mean over the evaluation sets, which selection looks at, of the scores that all of them have."""
+    first, *others = sets.values()
+    names = [name for name in first if all(name in other for other in others)]
+    return {name: float(np.mean([each[name] for each in sets.values()])) for name in names}
 
 
 def tell_share(tell: Callable[[str], None], model: str, name: str, share: float) -> None:
