@@ -302,6 +302,21 @@ def test_progress_on_a_terminal():
     assert progress.bar is None
 
 
+def test_progress_in_a_log_is_a_line_a_minute(monkeypatch):
+    log, now = io.StringIO(), {"seconds": 0.0}
+    monkeypatch.setattr("ternarybert.cli.progress.time.monotonic", lambda: now["seconds"])
+    progress = ShowProgress(Console(file=log, width=100), "ternarizing")
+    progress.on_train_begin(None, state(), None)
+    for step in range(1, 7):
+        now["seconds"] = 25.0 * step
+        progress.on_log(None, state(step), None, logs={"loss": 1.25})
+        progress.on_step_end(None, state(step), None)
+    assert log.getvalue().splitlines() == [
+        "step 3/10  loss 1.250  3 min left",
+        "step 6/10  loss 1.250  2 min left",
+    ]
+
+
 def test_progress_of_another_process_is_silent(monkeypatch, capfd):
     monkeypatch.setenv("RANK", "1")
     progress = ShowProgress(make_console(errors=True), "ternarizing")

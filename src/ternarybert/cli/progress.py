@@ -1,4 +1,4 @@
-"""How a training run looks while it lasts: a bar on a terminal, a line per evaluation in a log.
+"""How a training run looks while it lasts: a bar on a terminal; in a log a line per evaluation and one every minute.
 
 Both show the loss, the metric, the best so far and the time left. Imports transformers, so commands import it late.
 """
@@ -13,6 +13,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextC
 from transformers import TrainerCallback
 
 _PREFIX = "eval_"
+_SILENCE = 60.0  # seconds after which a log has another line
 
 
 class ShowProgress(TrainerCallback):  # type: ignore[misc]
@@ -23,11 +24,12 @@ class ShowProgress(TrainerCallback):  # type: ignore[misc]
         self.bar: Progress | None = None
         self.task = TaskID(0)
         self.loss = self.metric = ""
-        self.first_step, self.started = 0, 0.0
+        self.first_step, self.started, self.told = 0, 0.0, 0.0
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         """Start the clock; a resumed run starts it at the step where it goes on."""
         self.first_step, self.started = state.global_step, time.monotonic()
+        self.told = self.started
         if state.global_step:
             self.console.print(f"resumed at step {state.global_step} of {state.max_steps}")
         if not self.console.is_terminal or self.console.quiet:
@@ -44,7 +46,10 @@ class ShowProgress(TrainerCallback):  # type: ignore[misc]
 
     def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         """Move the bar."""
-        if self.bar is not None:
+        if self.bar is None:
+            if time.monotonic() - self.told >= _SILENCE:
+                self._tell(state)
+        else:
             # A run that ends by the clock learns on the way how many steps it has.
             self.bar.update(self.task, completed=state.global_step, total=state.max_steps, text=self._text(state))
 
@@ -58,7 +63,7 @@ class ShowProgress(TrainerCallback):  # type: ignore[misc]
         name, value = next((key, value) for key, value in metrics.items() if key.startswith(_PREFIX))
         self.metric = f"{name.removeprefix(_PREFIX)} {value:.2f} (best {metrics['eval_best']:.2f})"
         if self.bar is None:
-            self.console.print(f"step {state.global_step}/{state.max_steps}  {self._text(state)}")
+            self._tell(state)
 
     def on_train_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         """Clear the bar away."""
@@ -75,6 +80,11 @@ class ShowProgress(TrainerCallback):  # type: ignore[misc]
         if self.bar is not None:
             self.bar.stop()
             self.bar = None
+
+    def _tell(self, state: Any) -> None:
+        """A line for a log."""
+        self.told = time.monotonic()
+        self.console.print(f"step {state.global_step}/{state.max_steps}  {self._text(state)}")
 
     def _text(self, state: Any) -> str:
         done = state.global_step - self.first_step

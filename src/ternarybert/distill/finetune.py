@@ -20,6 +20,7 @@ from ternarybert.distill.run import (
     Settings,
     losses,
     make_collator,
+    on_cpu,
     plan,
     train,
     training_arguments,
@@ -72,6 +73,8 @@ def finetune(
     check_tokenizer(tokenizer, network)
     recipe = recipe or Recipe(schedule=usual_schedule(network.config))
     set_dropout(network, recipe.schedule.dropout)
+    if on_cpu(settings):  # where torch's fused attention is slow on its way back (docs/log.md)
+        network.set_attn_implementation("eager")
     features = head.features(data, tokenizer, network, labelled=True)
     assert features.train is not None  # check_labels says so
     work = prepare_work(output, settings, plan(model, data, recipe, settings))
