@@ -16,11 +16,12 @@ from ternarybert.errors import InputError
 from ternarybert.recipe import PRESETS
 from ternarybert.runtime import Answer
 from ternarybert.runtime.answerer import Answerer
+from ternarybert.runtime.model import chunks
 from ternarybert.student import make_student
 from ternarybert.tasks.squad import SQUAD
 from ternarybert.tasks.squad_questions import Question
 from tests import tiny
-from tests.runtime.folders import save_tokenizer
+from tests.runtime.folders import save_student, save_tokenizer
 
 QUESTION = "was the film good"
 CONTEXT = "The movie was great, and the plot: very fun! We hated it not."
@@ -113,12 +114,35 @@ def test_a_changed_task_cuts_other_windows(model):
 
 @pytest.mark.parametrize("context", ["", "  \n ", "\x00\x01"])
 def test_an_empty_context_has_no_answer(model, context):
-    empty = Answer(None, 0.0, None, None)
+    empty = Answer(None, 1.0, None, None)
     assert model.predict((QUESTION, context)) == empty
     answers = model.predict([(QUESTION, CONTEXT), (QUESTION, context), ("", CONTEXT)])
     assert answers[0].text is not None
     assert answers[1] == empty
     assert answers[2].text is not None
+
+
+def test_half_a_character_is_named(model):
+    with pytest.raises(InputError, match=r"why \\ud83d.*half a character"):
+        model.predict([(QUESTION, CONTEXT), ("why \ud83d", CONTEXT)])
+
+
+def test_a_bert_of_one_token_type(tmp_path):
+    folder = save_student(tmp_path / "one", "ForQuestionAnswering", type_vocab_size=1)
+    answer = ternarybert.load(folder).predict((QUESTION, CONTEXT))
+    assert CONTEXT[answer.start : answer.end] == answer.text
+
+
+def test_fewer_questions_at_a_time_where_they_take_long(monkeypatch):
+    now = [0.0]
+    monkeypatch.setattr("ternarybert.runtime.model.time.monotonic", lambda: now[0])
+    sizes = []
+    for chunk in chunks(iter(["short"] * 4095 + ["long"] * 4095), first=1):
+        now[0] += sum(0.0 if text == "short" else 0.5 for text in chunk)
+        sizes.append(len(chunk))
+    assert sizes[:4] == [1, 2, 4, 8]
+    assert max(sizes) == 2048
+    assert sizes[-2] <= 2, "a second's worth"
 
 
 def test_nothing_asked(model):

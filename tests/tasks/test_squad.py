@@ -39,7 +39,7 @@ def test_the_settings_of_the_paper():
     for task in SQUAD.values():
         assert (task.max_length, task.stride, task.max_question, task.max_answer, task.n_best) == (384, 128, 64, 30, 20)
         assert (task.batch_size, task.epochs) == (16, 3)
-    assert {name: task.metrics[0] for name, task in SQUAD.items()} == {"squad": "f1", "squad_v2": "best_f1"}
+        assert task.metrics[0] == "f1", "judged at its own threshold, not at the best one for the test"
     assert {name: task.null_threshold for name, task in SQUAD.items()} == {"squad": None, "squad_v2": 0.0}
 
 
@@ -139,6 +139,13 @@ def test_no_article_is_on_both_sides():
     untitled = [Question("Q?", context, (), f"{context}{i}") for context in "abc" for i in range(4)]
     kept, held = hold_out(untitled, 0.3)
     assert (len(kept), len({q.context for q in held})) == (8, 1)
+
+
+@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize(("sizes", "held"), [((99, 1), {1}), ((50, 51), {50}), ((80, 8, 7, 5), {12, 13, 15})])
+def test_a_large_text_is_not_held_out(sizes, held, seed):
+    questions = [Question("Q?", f"text {i}", (), f"{i} {j}") for i, size in enumerate(sizes) for j in range(size)]
+    assert len(hold_out(questions, 0.1, seed)[1]) in held
 
 
 def test_what_cannot_be_held_out():

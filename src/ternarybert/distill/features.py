@@ -93,6 +93,7 @@ def tokenize_questions(
     limit = min(max_length or data.task.max_length, tokenizer.model_max_length)
     if not tokenizer.is_fast:
         raise UnsupportedModelError("questions need a fast tokenizer, one with a tokenizer.json")
+    tokenizer.padding_side = "right"  # labels and answers are counted from a window's first token
     cut = replace(data.task, max_length=limit).windower(tokenizer.backend_tokenizer)
     windows = {name: cut.windows(questions) for name, questions in data.evals.items()}
     evals = {name: _rows_of(found, types) for name, found in windows.items()}

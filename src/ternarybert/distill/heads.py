@@ -151,6 +151,8 @@ class SpanHead(Head):
 
     def tuned(self, features: Features, name: str, logits: Logits) -> Head:
         """With the threshold that is best on this set: it is the one that goes with the model."""
+        if self.task.null_threshold is None:
+            return self
         best = self.scores(features, name, logits).get("best_f1_thresh")
         return self if best is None else SpanHead(replace(self.task, null_threshold=best))
 

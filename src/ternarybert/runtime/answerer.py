@@ -36,13 +36,16 @@ class Answerer(Model):
             yield from self._answer_all(chunk)
 
     def _answer_all(self, chunk: Sequence[Text]) -> list[Answer]:
-        answers = [Answer(None, 0.0, None, None)] * len(chunk)  # of a context in which there is nothing
+        answers = [Answer(None, 1.0, None, None)] * len(chunk)  # of a context in which there surely is nothing
         questions = []
         for place, pair in enumerate(chunk):
             if isinstance(pair, str):
                 raise InputError(f"a question needs a context to look in: (question, context), not {pair!r:.40}")
             if pair[1].strip():
-                questions.append(Question(*pair, id=str(place)))
+                try:
+                    questions.append(Question(*pair, id=str(place)))
+                except DataError as error:
+                    raise InputError(f"{pair!r:.60}: {error}") from error
         for prediction in self._predict(self._cut(questions), self.task):
             answers[int(prediction.id)] = Answer.of(prediction)
         return answers
@@ -55,7 +58,7 @@ class Answerer(Model):
 
     def _predict(self, windows: list[Window], task: SquadTask) -> list[Prediction]:
         # Windows have types of their own, whatever the folder's tokenizer would give in transformers.
-        types = self.text.model_has_types
+        types = self.text.model_has_types and self.runner.sizes.types > 1
         inputs = [(window.input_ids, window.token_type_ids if types else None) for window in windows]
         rows = self._compute(inputs, Output.TOKEN_LOGITS)
         return task.predict(windows, [part[:, 0] for part in rows], [part[:, 1] for part in rows])

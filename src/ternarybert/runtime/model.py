@@ -157,13 +157,15 @@ def label_names(config: Mapping[str, Any], count: int) -> tuple[str, ...]:
 
 
 def chunks(texts: Iterator[Text], first: int = _FIRST_CHUNK) -> Iterator[list[Text]]:
-    """Texts to take in at a time: few at first, more where a model is fast."""
+    """Texts to take in at a time: few at first, more while they take little time, fewer again where they take long."""
     size, start = first, time.monotonic()
     while chunk := list(islice(texts, size)):
         yield chunk
         now = time.monotonic()
         if now - start < _CHUNK_SECONDS:
             size = min(2 * size, _LARGEST_CHUNK)
+        elif now - start > 4 * _CHUNK_SECONDS:
+            size = max(1, size // 2)
         start = now
 
 

@@ -92,11 +92,11 @@ def _show(value: object) -> str:
 
 
 def _half_character(texts: Sequence[Text]) -> str:
-    for place, text in enumerate(texts):
+    for text in texts:  # quoted, as its place among these is not its place among all
         try:
             "".join(text).encode()
         except UnicodeEncodeError:
-            return f"input {place} holds half a character (a lone surrogate, as in an emoji cut in two)"
+            return f"{text!r:.60} holds half a character (a lone surrogate, as in an emoji cut in two)"
     return "the tokenizer does not take these texts"
 
 

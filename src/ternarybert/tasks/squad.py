@@ -149,8 +149,7 @@ SQUAD: dict[str, SquadTask] = {
     task.name: task
     for task in (
         SquadTask("squad"),
-        # A model answers with the best threshold found for it, so that is the score it is selected by.
-        SquadTask("squad_v2", version="2.0", null_threshold=0.0, metrics=("best_f1", "f1", "exact")),
+        SquadTask("squad_v2", version="2.0", null_threshold=0.0),
     )
 }
 
@@ -201,6 +200,7 @@ def hold_out(
     """Split into kept and held out by article, or by context where articles have no title.
 
     Questions about one text share its words and often each other's answers: a split through a text would flatter.
+    Texts that would take more than twice the share are kept; where all would, the smallest is held out.
     """
     if not 0 < share < 1:
         raise DataError(f"the held-out share must be above 0 and below 1, not {share}")
@@ -212,12 +212,12 @@ def hold_out(
     names = list(groups)
     random.Random(seed).shuffle(names)
     held: set[str] = set()
-    count = 0
+    count, wanted = 0, share * len(questions)
     for name in names[:-1]:
-        held.add(name)
-        count += len(groups[name])
-        if count >= share * len(questions):
-            break
+        if count < wanted and count + len(groups[name]) <= 2 * wanted:
+            held.add(name)
+            count += len(groups[name])
+    held = held or {min(names, key=lambda name: len(groups[name]))}
     aside = [(question.title or question.context) in held for question in questions]
     return _select(questions, aside, False), _select(questions, aside, True)
 
