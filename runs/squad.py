@@ -64,6 +64,15 @@ def balanced(recipe: Recipe) -> Recipe:
     return replace(recipe, distill=replace(recipe.distill, attention=0.1, hidden=10.0))
 
 
+def strong(recipe: Recipe) -> Recipe:
+    """Balanced, and L_trm five times as strong beside L_pred, whose gradients are large; in batches of 8, not 16."""
+    return replace(
+        recipe,
+        distill=replace(recipe.distill, attention=0.5, hidden=50.0),
+        schedule=replace(recipe.schedule, batch_size=8),
+    )
+
+
 def by_rows(recipe: Recipe) -> Recipe:
     """With a scale for every row of a matrix instead of one for the matrix."""
     return replace(recipe, weight=replace(recipe.weight, granularity=ROW))
@@ -77,6 +86,7 @@ CELLS = (
     *staged("default-balanced-rows", by_rows(balanced(PRESETS["default"]))),
     *staged("default-lat-balanced", balanced(lat(PRESETS["default"]))),
     *staged("default-lat-balanced-rows", by_rows(balanced(lat(PRESETS["default"])))),
+    *staged("default-lat-strong-rows", by_rows(strong(lat(PRESETS["default"])))),
     PAPER,
     PAPER_TWO,
     *staged("paper-twn-balanced", balanced(PRESETS["paper"])),
@@ -164,7 +174,8 @@ def lasting(recipe: Recipe, epochs: float | None) -> Recipe:
 def shortened(cell: Cell, steps: int) -> Cell:
     """The student for comparisons in little time: the schedule of `default`, so that only the method differs."""
     name = f"{cell.name}-short-{steps}"
-    return Cell(name, replace(cell.recipe, name=name, schedule=PRESETS["default"].schedule))
+    schedule = replace(PRESETS["default"].schedule, batch_size=cell.recipe.schedule.batch_size)
+    return Cell(name, replace(cell.recipe, name=name, schedule=schedule))
 
 
 def root_of(options: argparse.Namespace) -> Path:

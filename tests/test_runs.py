@@ -64,7 +64,8 @@ def test_the_table_of_questions_compares_students_on_all_test_questions_with_the
     assert all(recipe.name == name for name, recipe in cells.items())
     assert len(cells) == len(script["CELLS"]), "two students would share a folder"
     for name, recipe in cells.items():
-        weights = (0.1, 10.0) if "balanced" in name else (1.0, 1.0)
+        weights = (0.1, 10.0) if "balanced" in name else (0.5, 50.0) if "strong" in name else (1.0, 1.0)
+        assert recipe.schedule.batch_size == (8 if "strong" in name else None), name
         assert (recipe.distill.attention, recipe.distill.hidden) == weights, name
         assert len(recipe.stages) == (2 if "two-stages" in name else 1), name
         assert str(recipe.activation.granularity) == ("tensor" if "paper" in name else "token"), name
