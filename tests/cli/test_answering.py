@@ -73,6 +73,21 @@ def test_squad_with_unanswerable_questions_from_its_folder(run, encoder, tmp_pat
     assert judged["scores"]["f1"] == pytest.approx(found["f1"]) == pytest.approx(found["best_f1"])
 
 
+def test_squad_from_its_folder(run, encoder, tmp_path):
+    write(tmp_path / "train-v1.1.json", tiny.questions(40))
+    write(tmp_path / "dev-v1.1.json", tiny.questions(12, start=60))
+    data = ["--task", "squad", "--data", tmp_path, *SHORT]
+    made = run("finetune", encoder, *data, *QUICK, "-o", tmp_path / "teacher")
+    assert "squad: train 40 questions, dev 12 questions; all have answers" in made.err
+    made = run("ternarize", tmp_path / "teacher", *data, *QUICK, "-o", tmp_path / "out", "--json")
+    assert made.code == 0, made.err
+    best = json.loads(made.out)["student"]["best"]["scores"]
+    assert packed.read(tmp_path / "out").config["question_answering"]["null_threshold"] is None
+    for engine in ("torch", "native"):
+        judged = json.loads(run("evaluate", tmp_path / "out", *data, "--engine", engine, "--json").out)
+        assert judged["scores"]["f1"] == pytest.approx(best["f1"])
+
+
 def test_questions_without_answers_are_enough_for_ternarize(run, fails, answerer, encoder, tmp_path):
     path = write_own(tmp_path / "bare.jsonl", tiny.questions(32), answers=False)
     made = run("ternarize", answerer, "--train", path, *SHORT, *QUICK, "-o", tmp_path / "out")

@@ -174,6 +174,8 @@ def test_questions(made, monkeypatch):
     assert out.startswith("(no answer)")
     _, out, _ = command("predict", folder, "--question", "q", "--context", "")
     assert out.startswith("(no answer)")
+    _, out, _ = command("predict", folder, "--question", "q", "--context", "", "--json")
+    assert json.loads(out) == {"question": "q", "answer": None, "score": 1.0, "start": None, "end": None}
 
 
 def test_a_context_from_standard_input_is_utf8(made, monkeypatch):

@@ -208,6 +208,7 @@ def test_files_that_hold_questions(tmp_path):
     official.write_text(json.dumps(OFFICIAL))
     assert holds_questions(official)
     assert holds_questions(jsonl(tmp_path, asked))
+    assert holds_questions(jsonl(tmp_path, {"question": "why"}, "", asked)), "the first line is to be complained of"
     assert holds_questions(jsonl(tmp_path, json.dumps([asked]), name="list.json"))
     datasets.Dataset.from_list([asked]).to_parquet(tmp_path / "q.parquet")
     assert holds_questions(tmp_path / "q.parquet")

@@ -16,6 +16,7 @@ import zipfile
 import zlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import cast
 
@@ -26,6 +27,7 @@ _log = logging.getLogger(__name__)
 _FIELDS = ("id", "title", "context", "question", "answers", "is_impossible")
 # How far, in characters, an answer may be from where the file says: stripped blanks and line ends move it so much.
 _SLACK = 16
+_FEW = 10  # lines that tell whether a file holds questions
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +67,7 @@ def read_questions(path: str | Path) -> list[Question]:
 def holds_questions(path: str | Path) -> bool:
     """Whether a file looks like questions: SQuAD's JSON, or columns `question` and `context` without a `label`.
 
-    Only the beginning is looked at where that is enough.
+    Of JSON lines only the first few are looked at: one complete line will do, so that a bad one is named as such.
     """
     path = Path(path)
     if path.suffix.lower() in (".zip", ".gz"):
@@ -74,13 +76,19 @@ def holds_questions(path: str | Path) -> bool:
         return False
     if path.suffix.lower() == ".jsonl":
         with path.open(encoding="utf-8-sig", errors="replace") as file:
-            line = next((line for line in file if line.strip()), "")
-        try:
-            names = set(json.loads(line))
-        except (ValueError, TypeError):
-            return False  # the reader of tables says what is wrong
-    else:
-        names = set((_read_official(path) or read_table(path)).columns)
+            return any(_asks(_names(line)) for line in islice(filter(str.strip, file), _FEW))
+    return _asks(set((_read_official(path) or read_table(path)).columns))
+
+
+def _names(line: str) -> set[str]:
+    """The fields of a JSON line; of a line that is none the reader says what is wrong."""
+    try:
+        return set(json.loads(line))
+    except (ValueError, TypeError):
+        return set()
+
+
+def _asks(names: set[str]) -> bool:
     return {"question", "context"} <= names and "label" not in names
 
 
