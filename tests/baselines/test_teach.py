@@ -14,11 +14,17 @@ from ternarybert.baselines.hessian import mixed_bits
 from ternarybert.baselines.methods import METHODS, Lesson
 from ternarybert.baselines.sensitivity import layer_sensitivities
 from ternarybert.baselines.teach import teach
+from ternarybert.distill.classroom import Classroom
 from ternarybert.distill.clock import Clock
 from ternarybert.distill.finetune import usual_schedule
+from ternarybert.distill.heads import head_of
+from ternarybert.distill.models import load_tokenizer, load_trained
 from ternarybert.distill.run import Settings
+from ternarybert.distill.ternarize import check_data
 from ternarybert.errors import OptionError
 from ternarybert.recipe import PRESETS, Recipe
+from ternarybert.student import expose_scores
+from ternarybert.tasks import SQUAD, SquadData
 from tests import tiny
 
 QUICK = Settings(device="cpu", evaluations=2, max_steps=6)
@@ -65,6 +71,17 @@ def test_every_method_gives_figures(method, bits, room, teacher, tmp_path):
 def test_eight_bits_answer_as_the_teacher_does(room, teacher, tmp_path):
     report = teach("minmax", lesson(room, teacher, "8-8-8"), tmp_path / "cell", QUICK)
     assert report["student"]["final"]["scores"]["agreement"] >= 90.0
+
+
+def test_a_finished_model_that_answers_questions_is_judged_at_its_own_threshold(tmp_path):
+    teacher = tiny.save(tmp_path / "teacher", make=tiny.answerer)
+    task = replace(SQUAD["squad_v2"], max_length=40, stride=16)
+    asked = SquadData(task, tiny.questions(8, silent=True), {"dev": tiny.questions(24, start=60, silent=True)})
+    network = expose_scores(load_trained(teacher, head_of(task)))
+    room = Classroom.open(network, check_data(asked, network), load_tokenizer(teacher))
+    scores = teach("minmax", lesson(room, teacher, "8-8-8"), tmp_path / "cell", QUICK)["student"]["final"]["scores"]
+    assert scores["f1"] == pytest.approx(scores["best_f1"])
+    assert 0 <= scores["agreement"] <= 100
 
 
 @pytest.mark.parametrize("kind", ["distilbert", "albert"])

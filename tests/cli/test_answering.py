@@ -82,6 +82,7 @@ def test_squad_from_its_folder(run, encoder, tmp_path):
     made = run("ternarize", tmp_path / "teacher", *data, *QUICK, "-o", tmp_path / "out", "--json")
     assert made.code == 0, made.err
     best = json.loads(made.out)["student"]["best"]["scores"]
+    assert best["f1"] > 0
     assert packed.read(tmp_path / "out").config["question_answering"]["null_threshold"] is None
     for engine in ("torch", "native"):
         judged = json.loads(run("evaluate", tmp_path / "out", *data, "--engine", engine, "--json").out)

@@ -310,10 +310,9 @@ def test_progress_in_a_log_is_a_line_a_minute(monkeypatch):
     for step in range(1, 7):
         now["seconds"] = 25.0 * step
         progress.on_log(None, state(step), None, logs={"loss": 1.25})
-        progress.on_step_end(None, state(step), None)
+        progress.on_step_end(None, state(step), SimpleNamespace(should_evaluate=step == 3))
     assert log.getvalue().splitlines() == [
-        "step 3/10  loss 1.250  3 min left",
-        "step 6/10  loss 1.250  2 min left",
+        "step 4/10  loss 1.250  2 min left",
     ]
 
 

@@ -6,7 +6,7 @@ import json
 import numpy as np
 import pytest
 import torch
-from transformers import AutoConfig, TrainerCallback
+from transformers import AutoConfig, AutoTokenizer, TrainerCallback
 
 import ternarybert
 from ternarybert import packed
@@ -50,6 +50,28 @@ def teachers(tmp_path_factory):
         report = ternarybert.finetune(start, squad(silent), folder / str(silent), EAGER, QUICK)
         made[silent] = str(folder / str(silent)), report
     return made
+
+
+def test_windows_are_padded_at_their_end(teachers):
+    """Whatever the tokenizer likes: answers are counted from the first token."""
+    data, tokenizer = squad(), AutoTokenizer.from_pretrained(teachers[False][0], padding_side="left")
+    rows = tokenize_questions(data, tokenizer).evals["dev"]
+    batch = Collator(tokenizer)(list(rows))
+    assert not bool(batch["attention_mask"].all()), "nothing was padded"
+    assert bool((batch["input_ids"][:, 0] == tokenizer.cls_token_id).all())
+
+
+def test_teachers_learn_with_eager_attention_on_a_processor(teachers, tmp_path):
+    seen = []
+
+    class Look(TrainerCallback):
+        def on_step_end(self, args, state, control, model, **_):
+            seen.append(model.config._attn_implementation)
+
+    quick = dataclasses.replace(QUICK, max_steps=1, callbacks=(Look(),))
+    ternarybert.finetune(teachers[False][0], squad(), tmp_path / "out", EAGER, quick)
+    assert seen == ["eager"]
+    assert "eager" not in (tmp_path / "out" / "config.json").read_text()
 
 
 class StopAt(TrainerCallback):

@@ -193,6 +193,10 @@ def test_the_last_student_is_kept_whatever_its_score(data, teacher, tmp_path):
         assert scores[0] > scores[-1] == min(scores)
         assert metrics["student"]["best"]["scores"]["accuracy"] == choose(scores)
         assert ternarybert.evaluate(out, data)["scores"]["accuracy"] == choose(scores)
+        assert metrics["kept"] == ("last" if keep_last else "best")
+        card = (out / "README.md").read_text()
+        assert ("that of the last evaluation" in card) == keep_last
+        assert ("a best of\n4 evaluations" in card) == (not keep_last)
 
 
 def test_texts_are_cut_in_use_as_in_training(data, teacher, tmp_path):

@@ -2,6 +2,7 @@
 
 import re
 import xml.etree.ElementTree as ET
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -45,6 +46,7 @@ def test_size_against_score():
 def test_a_curve_of_scores(model):
     picture = charts.score_curve(model.run, "scores")
     assert {"accuracy", "agreement with the teacher", "teacher's accuracy", "packed: the best"} <= set(words(picture))
+    assert "packed: the last" in words(charts.score_curve(replace(model.run, kept="last"), "scores"))
     assert "81.25 at step 20" in picture.caption
     assert "the last had 80.00" in picture.caption
 

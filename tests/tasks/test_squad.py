@@ -142,8 +142,18 @@ def test_no_article_is_on_both_sides():
 
 
 @pytest.mark.parametrize("seed", range(6))
-@pytest.mark.parametrize(("sizes", "held"), [((99, 1), {1}), ((50, 51), {50}), ((80, 8, 7, 5), {12, 13, 15})])
-def test_a_large_text_is_not_held_out(sizes, held, seed):
+@pytest.mark.parametrize(
+    ("sizes", "held"),
+    [
+        ((99, 1), {1}),
+        ((50, 51), {50}),
+        ((80, 8, 7, 5), {12, 13, 15}),
+        ((1, 30, 30, 39), {31}),
+        ((2, 25, 25, 25, 23), {25}),
+        ((3, 200, 200), {203}),
+    ],
+)
+def test_a_large_text_is_held_out_only_where_it_must(sizes, held, seed):
     questions = [Question("Q?", f"text {i}", (), f"{i} {j}") for i, size in enumerate(sizes) for j in range(size)]
     assert len(hold_out(questions, 0.1, seed)[1]) in held
 

@@ -218,6 +218,7 @@ def test_files_that_hold_questions(tmp_path):
 def test_files_that_hold_something_else(tmp_path, row):
     assert not holds_questions(jsonl(tmp_path, row))
     assert not holds_questions(tmp_path / "missing.jsonl")
+    assert not holds_questions(jsonl(tmp_path, {"question": "a", "context": "b"}, {"label": 1}))
     table = tmp_path / "q.csv"
     table.write_text("question,context\na,b\n")
     assert not holds_questions(table)

@@ -15,7 +15,7 @@ from transformers import PreTrainedModel
 from ternarybert.baselines.methods import METHODS, Lesson, Student
 from ternarybert.baselines.sizes import float_size, size_of
 from ternarybert.distill.classroom import Classroom, StudentTrainer
-from ternarybert.distill.features import predict_logits
+from ternarybert.distill.features import predict_sets
 from ternarybert.distill.run import Settings, plan, train, versions
 from ternarybert.distill.scores import main_metric
 from ternarybert.distill.trainer import BertTrainer
@@ -106,6 +106,7 @@ def _evaluate(student: Student, room: Classroom, seed: int) -> dict[str, Any]:
         "recipe": "post-training",
         "metric": main_metric(room.data.task, scores),
         "teacher": room.teacher_scores(),
+        "kept": "last",
         "student": {"best": final, "final": final},
         "evaluations": [final],
         "steps": 0,
@@ -116,8 +117,6 @@ def _evaluate(student: Student, room: Classroom, seed: int) -> dict[str, Any]:
 
 
 def _scores(model: PreTrainedModel, room: Classroom) -> dict[str, dict[str, float]]:
-    answers, found = room.ask(), {}
-    for name, rows in room.features.evals.items():
-        logits = predict_logits(model, rows, room.features.tokenizer, read=room.head.logits)
-        found[name] = room.head.scores(room.features, name, logits, answers[name])
-    return found
+    features, head = room.features, room.head
+    answers = {name: head.answers(features, name, said) for name, said in room.ask().items()}
+    return head.score_sets(features, predict_sets(model, features, head.logits), answers)

@@ -47,7 +47,7 @@ class ShowProgress(TrainerCallback):  # type: ignore[misc]
     def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         """Move the bar."""
         if self.bar is None:
-            if time.monotonic() - self.told >= _SILENCE:
+            if time.monotonic() - self.told >= _SILENCE and not control.should_evaluate:
                 self._tell(state)
         else:
             # A run that ends by the clock learns on the way how many steps it has.

@@ -188,8 +188,9 @@ def _local(model: str) -> str:
 
 def _show_finetuned(report: dict[str, Any], output: Path, console: Console, data: list[str]) -> None:
     best, final = report["best"], report["final"]
-    show_scores(console, {f"best (step {best['step']})": best["sets"], f"last (step {final['step']})": final["sets"]})
-    _show_answers(console, report["confusion"], "model", best)
+    columns = {f"{report['kept']} (step {best['step']})": best["sets"], f"last (step {final['step']})": final["sets"]}
+    show_scores(console, columns)
+    _show_answers(console, report["confusion"], f"{report['kept']} model", best)
     _show_effort(console, report)
     _show_next(console, f"The model is in {output}.", "ternarize", output, data)
 
@@ -198,19 +199,20 @@ def _show_ternarized(metrics: dict[str, Any], output: Path, console: Console, da
     best, final = metrics["student"]["best"], metrics["student"]["final"]
     columns = {
         "teacher": metrics["teacher"],
-        f"best student (step {best['step']})": best["sets"],
+        f"{metrics['kept']} student (step {best['step']})": best["sets"],
         f"last student (step {final['step']})": final["sets"],
     }
     show_scores(console, columns)
-    _show_answers(console, metrics["confusion"], "student", best)
+    _show_answers(console, metrics["confusion"], f"{metrics['kept']} student", best)
     _show_effort(console, metrics)
     where = f"The student is in {output}: {size_line(**metrics['size'])}."
     _show_next(console, where, "evaluate", output, data)
 
 
-def _show_answers(console: Console, confusion: dict[str, Any], whose: str, best: dict[str, Any]) -> None:
-    if confusion.get(whose) is not None:
-        show_confusion(console, confusion["labels"], confusion[whose], f"{next(iter(best['sets']))}, best {whose}")
+def _show_answers(console: Console, confusion: dict[str, Any], whose: str, kept: dict[str, Any]) -> None:
+    counts = confusion.get(whose.split()[-1])
+    if counts is not None:
+        show_confusion(console, confusion["labels"], counts, f"{next(iter(kept['sets']))}, {whose}")
 
 
 def _show_effort(console: Console, measured: dict[str, Any]) -> None:

@@ -19,6 +19,12 @@ def model_card(name: str, model: PackedModel, metrics: dict[str, Any]) -> str:
             teacher = metrics["teacher"].get(part, {}).get(metric)
             rows.append(f"| {part} | {metric} | {'' if teacher is None else f'{teacher:.2f}'} | {value:.2f} |")
     table, final = "\n".join(rows), metrics["student"]["final"]["scores"][metrics["metric"]]
+    choice = (
+        "The student is that of the last evaluation, whatever its score: none was chosen on these sets."
+        if metrics.get("kept") == "last"
+        else f"The student was selected by `{metrics['metric']}` on the first of these sets, so its score there is a "
+        f"best of\n{len(metrics['evaluations'])} evaluations; the last one had {final:.2f}."
+    )
     return f"""---
 library_name: ternarybert
 tags: [ternarybert, quantization, {metrics["bits"]}]
@@ -33,8 +39,7 @@ and +1 times a scale), made from its full-precision teacher by distillation-awar
 |---|---|---|---|
 {table}
 
-The student was selected by `{metrics["metric"]}` on the first of these sets, so its score there is a best of
-{len(metrics["evaluations"])} evaluations; the last one had {final:.2f}.
+{choice}
 
 Tensors take {sizes.bytes:,} bytes ({sizes.mb:.2f} MB, {sizes.mib:.2f} MiB), {sizes.ratio:.1f} times less than float32.
 

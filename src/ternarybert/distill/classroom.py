@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 import torch
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from ternarybert.distill.features import LENGTH, Collator, Features, Logits, predict_logits
+from ternarybert.distill.features import LENGTH, Collator, Features, Logits, predict_sets
 from ternarybert.distill.head import AnyData, Head
 from ternarybert.distill.heads import head_of
 from ternarybert.distill.memory import ROW_NUMBER, TeacherMemory, fits, remember
@@ -102,10 +102,7 @@ class Classroom:
         """The teacher's answers on the evaluation sets; `now` is the clock by which `seconds` are counted."""
         if not self.answers:
             start = now()
-            self.answers = {
-                name: predict_logits(self.teacher, rows, self.features.tokenizer, read=self.head.logits)
-                for name, rows in self.features.evals.items()
-            }
+            self.answers = predict_sets(self.teacher, self.features, self.head.logits)
             self.seconds = now() - start
         return self.answers
 
@@ -128,10 +125,11 @@ class Classroom:
             "task": self.data.task.name,
             "bits": str(recipe.bits),
             "recipe": recipe.name,
-            "metric": main_metric(self.data.task, history.best["scores"]),
+            "metric": main_metric(self.data.task, history.kept["scores"]),
             "teacher": self.teacher_scores(),
             "teacher_bytes": 4 * sum(weight.numel() for weight in self.teacher.parameters()),
-            "student": {"best": history.best, "final": history.evaluations[-1]},
+            "kept": "last" if history.keep_last else "best",
+            "student": {"best": history.kept, "final": history.evaluations[-1]},
             "evaluations": history.evaluations,
             "losses": losses(trainer),
             "confusion": {

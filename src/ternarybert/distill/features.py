@@ -168,6 +168,11 @@ def predict_logits(
     return np.asarray(_stack(found)[np.argsort(order)], dtype=np.float32)
 
 
+def predict_sets(model: PreTrainedModel, features: Features, read: Callable[[Any], Tensor]) -> dict[str, Logits]:
+    """A model's logits for every evaluation set."""
+    return {name: predict_logits(model, rows, features.tokenizer, read=read) for name, rows in features.evals.items()}
+
+
 def _cached(lengths: NDArray[np.int64]) -> int:
     """How many of these rows, the shortest first, to compute at once so that the scores of all heads stay cached.
 

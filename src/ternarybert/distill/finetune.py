@@ -73,7 +73,7 @@ def finetune(
     check_tokenizer(tokenizer, network)
     recipe = recipe or Recipe(schedule=usual_schedule(network.config))
     set_dropout(network, recipe.schedule.dropout)
-    if on_cpu(settings):  # where torch's fused attention is slow on its way back (docs/log.md)
+    if on_cpu(settings):  # where torch's fused attention is no faster, and in bfloat16 much slower (docs/log.md)
         network.set_attn_implementation("eager")
     features = head.features(data, tokenizer, network, labelled=True)
     assert features.train is not None  # check_labels says so
@@ -104,7 +104,8 @@ def _report(
     return {
         "task": task.name,
         "metric": history.metric,
-        "best": history.best,
+        "kept": "last" if history.keep_last else "best",
+        "best": history.kept,
         "final": history.evaluations[-1],
         "evaluations": history.evaluations,
         "losses": losses(trainer),

@@ -8,6 +8,7 @@ a model's outputs, and has the losses and scores on them. Logits are (B, C) of a
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from typing import Any, ClassVar, TypeAlias
 
 from torch import Tensor
@@ -76,6 +77,12 @@ class Head(ABC):
     def tuned(self, features: Features, name: str, logits: Logits) -> Head:
         """The head of a model that is still in training, with what is best for these logits."""
         return self
+
+    def score_sets(self, features: Features, logits: Mapping[str, Logits], teacher: Mapping[str, Any]) -> Sets:
+        """Scores of a new model on every evaluation set; what is tuned on the first holds for all."""
+        first = next(iter(logits))
+        tuned = self.tuned(features, first, logits[first])
+        return {name: tuned.scores(features, name, said, teacher.get(name)) for name, said in logits.items()}
 
     def confusion(self, features: Features, name: str, logits: Logits) -> list[list[int]] | None:
         """True classes against answers, where there are classes."""

@@ -16,7 +16,7 @@ from transformers.trainer_utils import set_seed
 
 import ternarybert
 from ternarybert.distill.clock import UNLIMITED, Clock
-from ternarybert.distill.features import Collator, Features, Logits, predict_logits
+from ternarybert.distill.features import Collator, Features, Logits, predict_sets
 from ternarybert.distill.head import AnyData, AnyTask, Head
 from ternarybert.distill.scores import main_metric
 from ternarybert.distill.work import digest, digest_of_weights, last_checkpoint, processes, read_json, write_json
@@ -54,22 +54,17 @@ class Settings:
 
 @dataclass
 class History:
-    """Every evaluation of a run, and which was the best: the one whose model is kept."""
+    """Every evaluation of a run, and whose model is kept: the best one's, or the last one's."""
 
     metric: str
     evaluations: list[dict[str, Any]] = field(default_factory=list)
-    confusion: dict[str, list[list[int]]] = field(default_factory=dict)  # of the best, on each labelled set
+    confusion: dict[str, list[list[int]]] = field(default_factory=dict)  # of the kept one, on each labelled set
     seconds: float = 0.0  # of training until the last evaluation, also before the run was resumed
     keep_last: bool = False
 
     @property
     def best(self) -> dict[str, Any]:
-        """The evaluation with the highest score; of equals, the one that agrees most with the teacher, or the last.
-
-        With `keep_last` it is the last whatever its score.
-        """
-        if self.keep_last:
-            return self.evaluations[-1]
+        """The evaluation with the highest score; of equals, the one that agrees most with the teacher, or the last."""
 
         def rank(evaluation: dict[str, Any]) -> tuple[float, float, int]:
             scores = evaluation["scores"]
@@ -77,11 +72,16 @@ class History:
 
         return max(self.evaluations, key=rank)
 
+    @property
+    def kept(self) -> dict[str, Any]:
+        """The evaluation whose model is kept."""
+        return self.evaluations[-1] if self.keep_last else self.best
+
     def add(self, step: int, scores: dict[str, float], sets: dict[str, dict[str, float]]) -> bool:
-        """Note an evaluation; whether it is the best so far."""
+        """Note an evaluation; whether its model is to be kept."""
         self.evaluations = [e for e in self.evaluations if e["step"] < step]  # a resumed run repeats some steps
         self.evaluations.append({"step": step, "scores": scores, "sets": sets})
-        return bool(self.best["step"] == step)
+        return bool(self.kept["step"] == step)
 
 
 def plan(model: str, data: AnyData, recipe: Recipe, settings: Settings) -> dict[str, Any]:
@@ -174,21 +174,19 @@ class Evaluating:
         """Scores of the model as it is, on every set; selection looks at their mean."""
         trainer: Any = self
         model = trainer.accelerator.unwrap_model(trainer.model)
-        sets, tables, head = {}, {}, None
-        for name, rows in self.features.evals.items():
-            logits = predict_logits(model, rows, self.features.tokenizer, read=self.head.logits)
-            head = head or self.head.tuned(self.features, name, logits)  # what is tuned on the first holds for all
-            sets[name] = head.scores(self.features, name, logits, self.teacher_answers.get(name))
-            tables[name] = self.head.confusion(self.features, name, logits)
+        features, head = self.features, self.head
+        logits = predict_sets(model, features, head.logits)
+        sets = head.score_sets(features, logits, self.teacher_answers)
         scores = mean_scores(sets)
-        self.history.metric = main_metric(self.head.task, scores)
-        is_best = self.history.add(trainer.state.global_step, scores, sets)
+        self.history.metric = main_metric(head.task, scores)
+        is_kept = self.history.add(trainer.state.global_step, scores, sets)
         self.history.seconds = time.perf_counter() - self.started
-        if is_best:
+        if is_kept:
+            tables = {name: head.confusion(features, name, said) for name, said in logits.items()}
             self.history.confusion = {name: table for name, table in tables.items() if table is not None}
         if trainer.is_world_process_zero():
-            if is_best:
-                self.head.note(model.config, self.features, sets)
+            if is_kept:
+                head.note(model.config, features, sets)
                 self.save_best(model)
             write_json(self.work / "history.json", self.history.__dict__)
         logs = {f"eval_{name}": value for name, value in scores.items()}

@@ -73,10 +73,12 @@ def _score_part(model: Model, prefix: str) -> Part:
         for metric, best in scores.items():
             values = [run.teacher.get(part, {}).get(metric), best, run.final.sets.get(part, {}).get(metric)]
             rows.append([f"{part}: {metric}", *map(score_text, values)])
-    table = Table(f"Scores of task {run.task}", ["", "teacher", "best", "last"], rows)
+    table = Table(f"Scores of task {run.task}", ["", "teacher", "packed", "last"], rows)
     text = [
         f"Of {len(run.evaluations)} evaluations the best by {run.metric} was packed. It was chosen on these very rows, "
         "so its score flatters; the last one's does not."
+        if run.kept == "best"
+        else f"The student of the last of {len(run.evaluations)} evaluations was packed, whatever its score."
     ]
     [points] = points_of([model]).values()
     pictures = [charts.size_accuracy(points, run.metric, f"{prefix}size")]

@@ -73,13 +73,15 @@ def score_curve(run: Run, name: str) -> Picture:
         axes.plot(steps, agreement, "--", color=COLOURS[1], label="agreement with the teacher")
     if run.teacher_score is not None:
         axes.axhline(run.teacher_score, color=TEACHER, linewidth=1.2, label=f"teacher's {metric}")
-    axes.plot(run.best.step, run.best.scores[run.metric], "o", ms=10, mfc="none", mec=STUDENT, label="packed: the best")
+    axes.plot(
+        run.best.step, run.best.scores[run.metric], "o", ms=10, mfc="none", mec=STUDENT, label=f"packed: the {run.kept}"
+    )
     axes.xaxis.set_major_locator(MaxNLocator(6, integer=True))
     axes.grid(visible=True)
     axes.set_xlabel("step")
     axes.set_ylabel("score")
     figure.legend(loc="outside lower left", ncols=2)
-    best = f"The best, {run.best.scores[run.metric]:.2f} at step {run.best.step}, is the one that was packed"
+    best = f"The {run.kept}, {run.best.scores[run.metric]:.2f} at step {run.best.step}, is the one that was packed"
     caption = f"Scores on the evaluation rows during training. {best}; the last had {run.final.scores[run.metric]:.2f}."
     return picture(figure, name, "Scores during training", caption)
 

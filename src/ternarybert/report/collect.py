@@ -43,7 +43,7 @@ class Run:
     recipe: str
     metric: str
     teacher: dict[str, Scores]  # by set
-    best: Evaluation
+    best: Evaluation  # the one that was packed
     final: Evaluation
     evaluations: tuple[Evaluation, ...]
     losses: tuple[Scores, ...]  # `step`, `loss` and its terms
@@ -53,6 +53,7 @@ class Run:
     seed: int
     versions: dict[str, str]
     teacher_bytes: int | None = None  # in float32
+    kept: str = "best"  # which evaluation was packed: the best or the last
 
     @property
     def teacher_score(self) -> float | None:
@@ -155,6 +156,7 @@ def _run(metrics: Mapping[str, Any]) -> Run:
         seconds=float(metrics["seconds"]),
         seed=int(metrics["seed"]),
         versions={str(name): str(value) for name, value in metrics["versions"].items()},
+        kept=str(metrics.get("kept", "best")),
         teacher_bytes=None if metrics.get("teacher_bytes") is None else int(metrics["teacher_bytes"]),
     )
     _check(run)

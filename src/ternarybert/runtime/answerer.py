@@ -58,7 +58,7 @@ class Answerer(Model):
 
     def _predict(self, windows: list[Window], task: SquadTask) -> list[Prediction]:
         # Windows have types of their own, whatever the folder's tokenizer would give in transformers.
-        types = self.text.model_has_types and self.runner.sizes.types > 1
+        types = self.text.model_has_types
         inputs = [(window.input_ids, window.token_type_ids if types else None) for window in windows]
         rows = self._compute(inputs, Output.TOKEN_LOGITS)
         return task.predict(windows, [part[:, 0] for part in rows], [part[:, 1] for part in rows])

@@ -37,7 +37,9 @@ def load(
     content = packed.read(place)
     network = network_of(content)
     family = family_of(content.config)
-    text = TextEncoder(place, network.sizes.max_tokens, has_types=family.has_types, max_length=max_length)
+    text = TextEncoder(
+        place, network.sizes.max_tokens, has_types=family.has_types and network.sizes.types > 1, max_length=max_length
+    )
     kind, runner = kind_of(content.config), _runner(network, engine, threads, kernel)
     if kind == Kind.QUESTIONS:
         from ternarybert.runtime.answerer import Answerer  # late: other models need nothing of tasks/

@@ -200,7 +200,7 @@ def hold_out(
     """Split into kept and held out by article, or by context where articles have no title.
 
     Questions about one text share its words and often each other's answers: a split through a text would flatter.
-    Texts that would take more than twice the share are kept; where all would, the smallest is held out.
+    Texts that would take more than twice the share are kept, unless not half of the share would be held out otherwise.
     """
     if not 0 < share < 1:
         raise DataError(f"the held-out share must be above 0 and below 1, not {share}")
@@ -217,7 +217,10 @@ def hold_out(
         if count < wanted and count + len(groups[name]) <= 2 * wanted:
             held.add(name)
             count += len(groups[name])
-    held = held or {min(names, key=lambda name: len(groups[name]))}
+    rest = sorted((name for name in names if name not in held), key=lambda name: len(groups[name]))
+    while count < wanted / 2 and len(rest) > 1:
+        count += len(groups[rest[0]])
+        held.add(rest.pop(0))
     aside = [(question.title or question.context) in held for question in questions]
     return _select(questions, aside, False), _select(questions, aside, True)
 

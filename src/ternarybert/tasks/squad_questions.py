@@ -67,7 +67,7 @@ def read_questions(path: str | Path) -> list[Question]:
 def holds_questions(path: str | Path) -> bool:
     """Whether a file looks like questions: SQuAD's JSON, or columns `question` and `context` without a `label`.
 
-    Of JSON lines only the first few are looked at: one complete line will do, so that a bad one is named as such.
+    Of JSON lines only the first few are looked at, together, so that one that lacks something is named as such.
     """
     path = Path(path)
     if path.suffix.lower() in (".zip", ".gz"):
@@ -76,8 +76,10 @@ def holds_questions(path: str | Path) -> bool:
         return False
     if path.suffix.lower() == ".jsonl":
         with path.open(encoding="utf-8-sig", errors="replace") as file:
-            return any(_asks(_names(line)) for line in islice(filter(str.strip, file), _FEW))
-    return _asks(set((_read_official(path) or read_table(path)).columns))
+            names = set().union(*map(_names, islice(filter(str.strip, file), _FEW)))
+    else:
+        names = set((_read_official(path) or read_table(path)).columns)
+    return {"question", "context"} <= names and "label" not in names
 
 
 def _names(line: str) -> set[str]:
@@ -86,10 +88,6 @@ def _names(line: str) -> set[str]:
         return set(json.loads(line))
     except (ValueError, TypeError):
         return set()
-
-
-def _asks(names: set[str]) -> bool:
-    return {"question", "context"} <= names and "label" not in names
 
 
 def questions_of(table: Table) -> list[Question]:
