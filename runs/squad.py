@@ -172,7 +172,7 @@ def lasting(recipe: Recipe, epochs: float | None) -> Recipe:
 
 
 def shortened(cell: Cell, steps: int) -> Cell:
-    """The student for comparisons in little time: the schedule of `default`, so that only the method differs."""
+    """The student for comparisons in little time: the schedule of `default`, so that methods differ in nothing else."""
     name = f"{cell.name}-short-{steps}"
     schedule = replace(PRESETS["default"].schedule, batch_size=cell.recipe.schedule.batch_size)
     return Cell(name, replace(cell.recipe, name=name, schedule=schedule))
