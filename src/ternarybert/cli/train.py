@@ -190,7 +190,7 @@ def _show_finetuned(report: dict[str, Any], output: Path, console: Console, data
     best, final = report["best"], report["final"]
     columns = {f"{report['kept']} (step {best['step']})": best["sets"], f"last (step {final['step']})": final["sets"]}
     show_scores(console, columns)
-    _show_answers(console, report["confusion"], f"{report['kept']} model", best)
+    _show_answers(console, report, "model", best)
     _show_effort(console, report)
     _show_next(console, f"The model is in {output}.", "ternarize", output, data)
 
@@ -203,16 +203,17 @@ def _show_ternarized(metrics: dict[str, Any], output: Path, console: Console, da
         f"last student (step {final['step']})": final["sets"],
     }
     show_scores(console, columns)
-    _show_answers(console, metrics["confusion"], f"{metrics['kept']} student", best)
+    _show_answers(console, metrics, "student", best)
     _show_effort(console, metrics)
     where = f"The student is in {output}: {size_line(**metrics['size'])}."
     _show_next(console, where, "evaluate", output, data)
 
 
-def _show_answers(console: Console, confusion: dict[str, Any], whose: str, kept: dict[str, Any]) -> None:
-    counts = confusion.get(whose.split()[-1])
-    if counts is not None:
-        show_confusion(console, confusion["labels"], counts, f"{next(iter(kept['sets']))}, {whose}")
+def _show_answers(console: Console, report: dict[str, Any], whose: str, kept: dict[str, Any]) -> None:
+    confusion = report["confusion"]
+    if confusion.get(whose) is not None:
+        title = f"{next(iter(kept['sets']))}, {report['kept']} {whose}"
+        show_confusion(console, confusion["labels"], confusion[whose], title)
 
 
 def _show_effort(console: Console, measured: dict[str, Any]) -> None:
