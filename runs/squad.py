@@ -65,7 +65,7 @@ def balanced(recipe: Recipe) -> Recipe:
 
 
 def strong(recipe: Recipe) -> Recipe:
-    """Balanced, and L_trm five times as strong beside L_pred, whose gradients are large; in batches of 8, not 16."""
+    """Balanced, and L_trm five times as strong beside L_pred, which follows; in batches of 8, not 16."""
     return replace(
         recipe,
         distill=replace(recipe.distill, attention=0.5, hidden=50.0),
