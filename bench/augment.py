@@ -29,7 +29,7 @@ import torch
 from transformers import AutoTokenizer, BertConfig, BertForMaskedLM
 
 from ternarybert.augment import Chain, Input, MaskedModel, Settings, Source, augment_table, load_source, open_task
-from ternarybert.augment.glove import PACKAGE
+from ternarybert.augment.neighbours import PACKAGE
 from ternarybert.augment.words import Place, find_words
 
 SHAPES = {"minilm": (6, 384, 12), "base": (12, 768, 12)}  # layers, width, heads

@@ -20,9 +20,8 @@ from typing import Any
 import numpy as np
 
 from ternarybert.packed import PackedModel, PackedTensor, write
-from ternarybert.packed.convert import repack
+from ternarybert.packed.hf_folder import repack, write_plain
 from ternarybert.packed.names import is_quantized, is_word_embedding
-from ternarybert.packed.plain import write_plain
 from ternarybert.recipe import PRESETS
 
 CONFIG = {

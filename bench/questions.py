@@ -32,18 +32,17 @@ from numpy.typing import NDArray
 
 import ternarybert
 from ternarybert.bench.peers import OURS, PLAIN, onnxruntime_int8
-from ternarybert.bench.shape import SHAPES, write_random
+from ternarybert.bench.random_model import SHAPES, write_random
+from ternarybert.data import load_squad
+from ternarybert.data.squad.metric import score_squad
+from ternarybert.data.squad.questions import Question
+from ternarybert.data.squad.windows import Window
 from ternarybert.demo.sources import encoder_folder
 from ternarybert.packed import read
-from ternarybert.packed.plain import write_plain
+from ternarybert.packed.hf_folder import write_plain
 from ternarybert.runtime import Answer
-from ternarybert.runtime.answerer import Answerer
 from ternarybert.runtime.families import Kind
-from ternarybert.runtime.model import batches
-from ternarybert.tasks import load_squad
-from ternarybert.tasks.squad_features import Window
-from ternarybert.tasks.squad_metrics import score_squad
-from ternarybert.tasks.squad_questions import Question
+from ternarybert.runtime.model import Answerer, batches
 
 # Tokens that are computed together, by side; a window alone is always allowed.
 THEIRS = {"onnxruntime-int8, batches": 2048, "onnxruntime-int8, windows": 1}

@@ -21,16 +21,15 @@ import torch
 from datasets import Dataset
 from transformers import AutoModelForSequenceClassification, AutoTokenizer, TrainingArguments
 
-from ternarybert.distill.features import LENGTH, Collator, Features, tokenize
-from ternarybert.distill.head import Head
-from ternarybert.distill.heads import head_of
-from ternarybert.distill.memory import ROW_NUMBER, TeacherMemory
-from ternarybert.distill.models import set_dropout
-from ternarybert.distill.sampler import SimilarLengths
-from ternarybert.distill.trainer import DistillTrainer
+from ternarybert.data import load_glue
 from ternarybert.recipe import PRESETS, ROW
-from ternarybert.student import TernaryEmbedding, expose_scores, make_student, native, quantized_layers
-from ternarybert.tasks import load_glue
+from ternarybert.student import TernaryEmbedding, expose_scores, make_student, quantized_layers
+from ternarybert.student import products as native
+from ternarybert.training.batches import LENGTH, Collator, Features, tokenize
+from ternarybert.training.heads import Head, head_of
+from ternarybert.training.models import set_dropout
+from ternarybert.training.teacher_cache import ROW_NUMBER, TeacherMemory
+from ternarybert.training.trainer import DistillTrainer, SimilarLengths
 
 BATCH = 32
 

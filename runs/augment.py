@@ -58,8 +58,8 @@ class Cell:
 
 def run(task: str, cells: list[Cell], options: argparse.Namespace) -> None:
     """The teacher of a task and its students, whatever of them is not there yet."""
-    from ternarybert.distill.augmented import Augmentation
-    from ternarybert.distill.ternarize import ternarize
+    from ternarybert.augment.training_data import Augmentation
+    from ternarybert.training.ternarize import ternarize
 
     place, data = Path(options.out) / task, data_of(task, options.glue)
     teacher = teacher_of(data, place, options.max_steps or -1)

@@ -12,7 +12,7 @@ from pathlib import Path
 from rich.console import Console
 
 from ternarybert.cli.demo import show_results
-from ternarybert.demo.jobs import Place
+from ternarybert.demo.demo import Place
 
 if __name__ == "__main__":
     folder, picture = map(Path, sys.argv[1:])

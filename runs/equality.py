@@ -23,13 +23,13 @@ from glue import minilm
 from squad import e5_small
 from transformers import AutoModelForSequenceClassification, AutoTokenizer, BertConfig, BertForSequenceClassification
 
-from ternarybert.distill.export import packed_model
+from ternarybert.data import load_glue
 from ternarybert.recipe import PRESETS
-from ternarybert.runtime.build import network_of
 from ternarybert.runtime.engine import Engine
+from ternarybert.runtime.load import network_of
 from ternarybert.runtime.network import Batch, Output
 from ternarybert.student import make_student
-from ternarybert.tasks import load_glue
+from ternarybert.training.export import packed_model
 
 BOUND = 1e-3
 ROWS_AT_ONCE = 8

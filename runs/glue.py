@@ -20,12 +20,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ternarybert.data import TaskData, load_glue
 from ternarybert.errors import TernaryBertError
 from ternarybert.recipe import PRESETS, Recipe
-from ternarybert.tasks import TaskData, load_glue
 
 if TYPE_CHECKING:
-    from ternarybert.distill.run import Settings
+    from ternarybert.training.options import Settings
 
 TASKS = ("mrpc", "stsb", "sst2", "cola", "rte")
 VARIANT_TASKS = ("mrpc", "cola")  # where the paper's other settings are run too
@@ -80,7 +80,7 @@ def data_of(task: str, folder: str) -> TaskData:
 
 def run(task: str, cells: list[Cell], options: argparse.Namespace) -> None:
     """The teacher of a task and its students, whatever of them is not there yet."""
-    from ternarybert.distill.ternarize import ternarize
+    from ternarybert.training.ternarize import ternarize
 
     place, data = Path(options.out) / task, data_of(task, options.glue)
     teacher = teacher_of(data, place)
@@ -93,7 +93,7 @@ def run(task: str, cells: list[Cell], options: argparse.Namespace) -> None:
 
 def teacher_of(data: TaskData, place: Path, max_steps: int = -1) -> str:
     """The folder of a task's teacher, made if it is not there yet; the same one for all scripts, whatever they ask."""
-    from ternarybert.distill.finetune import finetune
+    from ternarybert.training.finetune import finetune
 
     folder = place / "teacher"
     if not folder.exists():
@@ -106,8 +106,8 @@ def settings(output: Path, **choices: Any) -> Settings:
     """How the scripts run everything: on the processor, with progress shown, going on where it stopped."""
     from rich.console import Console
 
-    from ternarybert.cli.progress import ShowProgress
-    from ternarybert.distill.run import Settings
+    from ternarybert.cli.console import ShowProgress
+    from ternarybert.training.options import Settings
 
     begun = output.with_name(f"{output.name}.work").exists()
     return Settings(device="cpu", resume=begun, callbacks=(ShowProgress(Console(), output.name),), **choices)

@@ -18,10 +18,10 @@ from numpy.typing import NDArray
 from squad import data_of
 
 import ternarybert
+from ternarybert.data import SquadData
+from ternarybert.data.squad.metric import score_squad
 from ternarybert.errors import UnsupportedModelError
-from ternarybert.runtime.answerer import Answerer
-from ternarybert.tasks import SquadData
-from ternarybert.tasks.squad_metrics import score_squad
+from ternarybert.runtime.model import Answerer
 
 
 def f1_of(folder: str, data: SquadData, threads: int) -> NDArray[np.float64]:

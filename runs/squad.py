@@ -33,9 +33,9 @@ from typing import Any
 
 from glue import common_options, lat, minilm, mistakes, say, settings
 
+from ternarybert.data import SquadData, hold_out, load_squad
 from ternarybert.errors import DataError
 from ternarybert.recipe import ONE_STAGE, PRESETS, ROW, TWO_STAGES, Recipe
-from ternarybert.tasks import SquadData, hold_out, load_squad
 
 TESTED = "test.json"  # in a model's folder: its scores on all test questions
 TEST_SHARE = 0.2
@@ -188,10 +188,10 @@ def root_of(options: argparse.Namespace) -> Path:
 
 def run(teacher: str, cells: list[Cell], options: argparse.Namespace) -> None:
     """A teacher and its students, whatever of them is not there yet."""
-    from ternarybert.distill.evaluate import evaluate as evaluate_in_torch
-    from ternarybert.distill.finetune import SCHEDULE, finetune
-    from ternarybert.distill.ternarize import ternarize
     from ternarybert.runtime.evaluate import evaluate
+    from ternarybert.training.evaluate import evaluate as evaluate_in_torch
+    from ternarybert.training.finetune import SCHEDULE, finetune
+    from ternarybert.training.ternarize import ternarize
 
     how = {
         "seed": SEED,

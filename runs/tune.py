@@ -17,8 +17,8 @@ from pathlib import Path
 import glue
 from glue import common_options, mistakes, say, settings
 
+from ternarybert.data import TaskData
 from ternarybert.recipe import PRESETS, Recipe
-from ternarybert.tasks import TaskData
 
 SEED = 42
 BASE = {"schedule.epochs": "3"}  # half of what `default` takes
@@ -53,7 +53,7 @@ def data_of(options: argparse.Namespace) -> TaskData:
 
 def run(options: argparse.Namespace) -> None:
     """Whatever is not there yet."""
-    from ternarybert.distill.ternarize import ternarize
+    from ternarybert.training.ternarize import ternarize
 
     place, data = Path(options.out), data_of(options)
     for cell in options.cells:

@@ -10,40 +10,22 @@ PACKAGE = Path(__file__).parent.parent / "src" / "ternarybert"
 # Who may import whom. Everyone may import the small modules at the top (errors, recipe, ...).
 ALLOWED = {
     "quantize": set(),
-    "tasks": set(),
+    "data": set(),
     "packed": set(),
     "student": {"quantize"},
-    "distill": {"student", "quantize", "tasks", "packed", "augment"},
-    "augment": {"tasks"},
-    "baselines": {"distill", "student", "quantize", "tasks", "packed"},
-    "compare": {"baselines", "distill", "student", "tasks"},
+    "augment": {"data"},
+    "training": {"student", "quantize", "data", "packed", "augment"},
+    "compare": {"training", "student", "quantize", "data", "packed"},
     "hf": {"packed", "student", "quantize"},
-    "runtime": {"packed", "tasks"},
+    "runtime": {"packed", "data"},
     "bench": {"runtime", "packed", "hf"},
-    "report": {"bench", "packed", "tasks", "student", "distill"},
-    "serve": {"runtime"},
+    "report": {"bench", "packed", "data", "student", "training"},
     "doctor": {"runtime", "packed"},
-    "demo": {"distill", "runtime", "packed", "tasks"},
-    "cli": {
-        "quantize",
-        "tasks",
-        "packed",
-        "student",
-        "distill",
-        "augment",
-        "baselines",
-        "compare",
-        "hf",
-        "runtime",
-        "bench",
-        "report",
-        "serve",
-        "doctor",
-        "demo",
-    },
+    "demo": {"training", "runtime", "packed", "data"},
 }
-TOP = {"errors", "recipe", "numerics", "_fields", "_native", "_nearby", "_resumable", "_yaml", "__init__", "__main__"}
-TORCH_FREE = {"packed", "runtime", "serve", "tasks", "doctor", *TOP}
+ALLOWED["cli"] = set(ALLOWED)
+TOP = {"errors", "recipe", "recipe_fields", "recipe_yaml", "numerics", "native", "storage", "__init__", "__main__"}
+TORCH_FREE = {"packed", "runtime", "data", "doctor", *TOP}
 HEAVY = {"torch", "transformers"}
 
 

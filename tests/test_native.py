@@ -11,38 +11,38 @@ from pathlib import Path
 import pytest
 
 import ternarybert
-from ternarybert import _native
+from ternarybert import native
 from ternarybert.errors import NativeLibraryError
 
 ROOT = Path(__file__).parent.parent
 
 
 def test_version_is_the_packages():
-    assert _native.version() == ternarybert.__version__ == metadata.version("ternarybert")
+    assert native.version() == ternarybert.__version__ == metadata.version("ternarybert")
 
 
 def test_cpu_features_agree_with_the_operating_system():
     cpuinfo = Path("/proc/cpuinfo")
     if not cpuinfo.exists() or platform.machine() != "x86_64":
-        assert _native.cpu_features() <= {"neon", "dotprod", "avx2", "avx_vnni", "avx512bw", "avx512vnni"}
+        assert native.cpu_features() <= {"neon", "dotprod", "avx2", "avx_vnni", "avx512bw", "avx512vnni"}
         return
     flags = set(next(line for line in cpuinfo.read_text().splitlines() if line.startswith("flags")).split())
     expected = {ours for ours, theirs in (("avx2", "avx2"), ("avx_vnni", "avx_vnni")) if theirs in flags}
     if {"avx512f", "avx512bw", "avx512vl"} <= flags:
         expected |= {"avx512bw"} | ({"avx512vnni"} if "avx512_vnni" in flags else set())
-    assert _native.cpu_features() == expected
+    assert native.cpu_features() == expected
 
 
 def test_a_library_of_another_version_is_refused(monkeypatch):
     monkeypatch.setattr(ternarybert, "__version__", "9.9")
     with pytest.raises(NativeLibraryError, match=r"the package 9\.9"):
-        _native.library.__wrapped__()
+        native.library.__wrapped__()
 
 
 def test_a_missing_library_says_what_to_do(monkeypatch):
-    monkeypatch.setattr(_native, "_FILE_NAME", "nowhere.so")
+    monkeypatch.setattr(native, "_FILE_NAME", "nowhere.so")
     with pytest.raises(NativeLibraryError, match="pip install"):
-        _native.library_path()
+        native.library_path()
 
 
 def test_without_a_compiler_the_build_says_what_to_install(tmp_path):
@@ -62,5 +62,5 @@ def test_without_a_compiler_the_build_says_what_to_install(tmp_path):
 
 
 def test_the_base_package_imports_without_torch():
-    code = "import sys, ternarybert.recipe, ternarybert._native as n; n.version(); print('torch' in sys.modules)"
+    code = "import sys, ternarybert.recipe, ternarybert.native as n; n.version(); print('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "False\n"

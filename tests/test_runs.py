@@ -11,11 +11,11 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from ternarybert.data import SquadData
+from ternarybert.data.squad.questions import Answer, Question
+from ternarybert.data.squad.task import SQUAD
 from ternarybert.errors import UnsupportedModelError
 from ternarybert.runtime.evaluate import evaluate
-from ternarybert.tasks import SquadData
-from ternarybert.tasks.squad import SQUAD
-from ternarybert.tasks.squad_questions import Answer, Question
 from tests.runtime.folders import save_student
 
 RUNS = Path(__file__).parents[1] / "runs"

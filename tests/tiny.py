@@ -12,7 +12,7 @@ from transformers import (
     PreTrainedTokenizerFast,
 )
 
-from ternarybert.tasks.squad_questions import Answer, Question
+from ternarybert.data.squad.questions import Answer, Question
 
 WORDS = "the a film movie was is very good great bad awful plot acting fun dull and not i we liked hated it".split()  # noqa: SIM905
 

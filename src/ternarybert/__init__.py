@@ -8,11 +8,11 @@ __version__ = "0.1.0"
 # The public verbs and where they live. They are imported on first use: most need torch, and whoever only runs a packed
 # model has none.
 _VERBS = {
-    "evaluate": "ternarybert.distill.evaluate",
-    "finetune": "ternarybert.distill.finetune",
+    "evaluate": "ternarybert.training.evaluate",
+    "finetune": "ternarybert.training.finetune",
     "load": "ternarybert.runtime",
     "load_torch": "ternarybert.hf",
-    "ternarize": "ternarybert.distill.ternarize",
+    "ternarize": "ternarybert.training.ternarize",
 }
 
 

@@ -1,12 +1,18 @@
-"""What can go wrong, one class per cause.
+"""What a mistyped path was perhaps meant to be.
+
+MERGED-DOCS:
+What can go wrong, one class per cause.
 
 Every message says what was seen and what to do next. The command line prints it as one line and exits with 2.
+
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from contextlib import suppress
 from difflib import get_close_matches
+from pathlib import Path
 
 
 class TernaryBertError(Exception):
@@ -123,3 +129,12 @@ class FolderExistsError(TernaryBertError, FileExistsError):
 
 class OptionError(TernaryBertError, ValueError):
     """Options of a command that do not go together, or not with what they are used on."""
+
+
+def nearby(path: Path) -> str:
+    """End of a message about a path that leads nowhere: what lies there under a like name, if anything does."""
+    names: list[str] = []
+    with suppress(OSError):  # a parent that is not there, or that we may not look into
+        names = [entry.name for entry in path.parent.iterdir()]
+    near = get_close_matches(path.name, names, n=1)
+    return f"; did you mean '{path.parent / near[0]}'?" if near else ""

@@ -17,7 +17,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from ternarybert._fields import (
+from ternarybert.errors import RecipeError, suggest
+from ternarybert.recipe_fields import (
     SWITCH,
     at_least,
     from_plain,
@@ -27,7 +28,6 @@ from ternarybert._fields import (
     show,
     to_plain,
 )
-from ternarybert.errors import RecipeError, suggest
 
 
 @dataclass(frozen=True)
@@ -314,14 +314,14 @@ class Recipe:
 
     def to_yaml(self) -> str:
         """The recipe as YAML, fields in the order of the classes above."""
-        from ternarybert._yaml import write_yaml
+        from ternarybert.recipe_yaml import write_yaml
 
         return write_yaml(self.to_dict())
 
     @classmethod
     def from_yaml(cls, text: str) -> Recipe:
         """The recipe that `to_yaml` wrote, or one written by hand."""
-        from ternarybert._yaml import read_yaml
+        from ternarybert.recipe_yaml import read_yaml
 
         data = read_yaml(text, "the recipe")
         return cls.from_dict({} if data is None else data)

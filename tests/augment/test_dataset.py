@@ -1,10 +1,11 @@
 import pytest
 from filelock import FileLock
 
-from ternarybert.augment import Settings, augment_dataset, augment_rows, pipeline
+from ternarybert.augment import Settings, augment_dataset, augment_rows
+from ternarybert.augment import variants as pipeline
+from ternarybert.data import GLUE, TaskData
+from ternarybert.data.task import make_dataset
 from ternarybert.errors import DataError
-from ternarybert.tasks import GLUE, TaskData
-from ternarybert.tasks.task import make_dataset
 from tests.augment.circle import circle
 
 RTE, COLA, STSB = (GLUE[name].task for name in ("rte", "cola", "stsb"))
@@ -94,7 +95,7 @@ def test_stopped_and_continued(tmp_path, source, monkeypatch, at):
 
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
         if at == "conversion":
-            patch.setattr("ternarybert.augment.dataset._convert", stop)
+            patch.setattr("ternarybert.augment.training_data._convert", stop)
         progress = (lambda done, total: stop() if done > 5 else None) if at == "rows" else None
         augment_dataset(data(source), source, cache=tmp_path, progress=progress)
     seen = []
@@ -144,7 +145,7 @@ def test_stop_words_of_ones_own(tmp_path, source):
 
 def test_many_rows_are_converted_in_batches(tmp_path, source, monkeypatch):
     whole = augment_dataset(data(source), source).train.to_dict()
-    monkeypatch.setattr("ternarybert.augment.dataset._BATCH", 7)
+    monkeypatch.setattr("ternarybert.augment.training_data._BATCH", 7)
     assert augment_dataset(data(source), source, cache=tmp_path).train.to_dict() == whole
 
 

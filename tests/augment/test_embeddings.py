@@ -6,7 +6,8 @@ import torch
 from safetensors.numpy import load_file, save_file
 from safetensors.torch import save_file as save_halves
 
-from ternarybert.augment import embeddings, load_embeddings
+from ternarybert.augment import load_embeddings
+from ternarybert.augment import neighbours as embeddings
 from ternarybert.errors import HubError, UnsupportedModelError
 from tests.augment.test_neighbours import ask
 

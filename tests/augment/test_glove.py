@@ -4,8 +4,9 @@ import sys
 import numpy as np
 import pytest
 
-from ternarybert.augment import glove, load_glove
-from ternarybert.augment.glove import read_glove
+from ternarybert.augment import load_glove
+from ternarybert.augment import neighbours as glove
+from ternarybert.augment.neighbours import read_glove
 from ternarybert.errors import DataError, MissingExtraError
 from tests.augment.test_neighbours import ask, names
 

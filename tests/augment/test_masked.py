@@ -23,7 +23,7 @@ from transformers import (
 )
 
 from ternarybert.augment import MaskedModel
-from ternarybert.augment.questions import Encoder, Template
+from ternarybert.augment.masked import Encoder, Template
 from ternarybert.augment.words import Place, find_words
 from ternarybert.errors import HubError, RecipeError, UnsupportedModelError
 from tests import tiny

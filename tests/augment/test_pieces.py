@@ -1,4 +1,4 @@
-from ternarybert.augment.pieces import whole_words
+from ternarybert.augment.words import whole_words
 
 
 def words(*pieces):

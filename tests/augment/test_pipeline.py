@@ -3,7 +3,8 @@ from collections import Counter
 
 import pytest
 
-from ternarybert.augment import MaskedModel, Settings, augment_rows, pipeline
+from ternarybert.augment import MaskedModel, Settings, augment_rows
+from ternarybert.augment import variants as pipeline
 from ternarybert.augment.variants import uniform
 from ternarybert.augment.words import find_words
 from ternarybert.errors import RecipeError

@@ -6,13 +6,14 @@ import sys
 
 import pytest
 
-from ternarybert.augment import Settings, augment_table, open_file, open_task, pipeline
+from ternarybert.augment import Settings, augment_table, open_file, open_task
+from ternarybert.augment import variants as pipeline
+from ternarybert.data import GLUE, load_glue, load_table
+from ternarybert.data.readers import read_table
 from ternarybert.errors import DataError, OutputError
-from ternarybert.tasks import GLUE, load_glue, load_table
-from ternarybert.tasks.files import read_table
 from tests.augment import language
 from tests.augment.circle import circle
-from tests.tasks.conftest import made_glue, write_glue  # noqa: F401
+from tests.data.conftest import made_glue, write_glue  # noqa: F401
 
 TEXTS = ["wordaa wordab, wordac", 'He said "wordaa"; wordbc\'s', "😀", "ünï wordad"]
 SETTINGS = Settings(variants=3)
@@ -160,7 +161,7 @@ def test_glue_variants(tmp_path, source):
 
 def test_glue_rows_from_elsewhere_are_written_like_the_file(made_glue, tmp_path, source, monkeypatch):  # noqa: F811
     data = {name: load_glue(name, made_glue) for name in ("cola", "rte")}
-    monkeypatch.setattr("ternarybert.augment.inputs.load_glue", lambda name, folder: data[name])
+    monkeypatch.setattr("ternarybert.augment.table.load_glue", lambda name, folder: data[name])
     for name, first in (("cola", "\t1\t\tThe more, the merrier."), ("rte", "sentence1\tsentence2\tlabel")):
         out = tmp_path / name / "train.tsv"
         augment_table(open_task(name), out, source, SETTINGS)

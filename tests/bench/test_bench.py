@@ -9,17 +9,18 @@ import torch
 from typer.testing import CliRunner
 
 from ternarybert import packed
-from ternarybert.bench import peers, run, shape
+from ternarybert.bench import peers, run
+from ternarybert.bench import random_model as shape
 from ternarybert.bench.inputs import make_tokens
 from ternarybert.bench.peers import OURS, Peer
+from ternarybert.bench.random_model import VOCABULARY, Shape, write_random
 from ternarybert.bench.run import Plan, Timing, bench, ratios
-from ternarybert.bench.shape import VOCABULARY, Shape, write_random
 from ternarybert.cli import make_app
 from ternarybert.errors import KernelError, OptionError
-from ternarybert.packed.plain import write_plain
-from ternarybert.runtime.build import network_of
+from ternarybert.packed.hf_folder import write_plain
 from ternarybert.runtime.engine import Engine, kernels, peak_gmacs
 from ternarybert.runtime.families import Kind
+from ternarybert.runtime.load import network_of
 from ternarybert.runtime.network import Batch, Output
 
 SMALL = Shape(layers=2, hidden=32, heads=4, intermediate=64)

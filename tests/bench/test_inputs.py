@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from ternarybert.bench.inputs import CHECK, RAGGED, lengths_of, make_tokens, read_inputs, write_inputs
-from ternarybert.bench.shape import SHAPES, Shape, products
+from ternarybert.bench.random_model import SHAPES, Shape, products
 from ternarybert.errors import OptionError
 
 CONFIG = {"vocab_size": 2000, "max_position_embeddings": 128}

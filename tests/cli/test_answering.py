@@ -10,8 +10,8 @@ from ternarybert.recipe import TWO_STAGES, Recipe
 from tests import tiny
 from tests.cli.conftest import start
 from tests.cli.test_train import table_rows
+from tests.data.test_squad import write
 from tests.runtime.folders import save_student
-from tests.tasks.test_squad import write
 
 QUICK = ["--max-steps", "4", "--evaluations", "2", "--batch-size", "8"]
 SHORT = ["--max-length", "40"]

@@ -8,7 +8,7 @@ import pytest
 from ternarybert.cli import main
 from tests.augment import language
 from tests.augment.conftest import masked_folder, model, tokenizer  # noqa: F401
-from tests.tasks.conftest import write_glue
+from tests.data.conftest import write_glue
 
 
 @pytest.fixture
@@ -99,8 +99,8 @@ def test_an_existing_file_is_kept_unless_forced(run, table, glove, tmp_path):
 def test_interrupted_and_continued(run, table, glove, tmp_path, monkeypatch):
     out = tmp_path / "out.csv"
     with monkeypatch.context() as patch:
-        patch.setattr("ternarybert.augment.pipeline._STRETCH_WORDS", 1)
-        patch.setattr("ternarybert._resumable.ResumableFile.finish", lambda self: interrupt())
+        patch.setattr("ternarybert.augment.variants._STRETCH_WORDS", 1)
+        patch.setattr("ternarybert.storage.ResumableFile.finish", lambda self: interrupt())
         code, _, stderr = run(out, "--train", table, "--glove", glove)
     assert code == 130
     assert "stopped; the same command goes on from here" in stderr
@@ -180,7 +180,7 @@ def test_a_failure_of_the_machine_is_one_line(run, table, glove, tmp_path, monke
     def fail(*_, **__):
         raise error
 
-    monkeypatch.setattr("ternarybert._resumable.ResumableFile.append", fail)
+    monkeypatch.setattr("ternarybert.storage.ResumableFile.append", fail)
     code, _, stderr = run(tmp_path / "out.csv", "--train", table, "--glove", glove)
     assert code == 2
     assert stderr.splitlines()[-1].startswith(f"ternarybert: {message}")
@@ -217,7 +217,7 @@ def test_nothing_to_replace_is_said(run, glove, tmp_path, rows, said):
 
 
 def test_a_log_gets_a_line_for_every_tenth(run, glove, tmp_path, monkeypatch):
-    monkeypatch.setattr("ternarybert.augment.pipeline._STRETCH_WORDS", 1)
+    monkeypatch.setattr("ternarybert.augment.variants._STRETCH_WORDS", 1)
     (tmp_path / "a.txt").write_text("animalx\n" * 40)
     stderr = run(tmp_path / "b.txt", "--train", tmp_path / "a.txt", "--glove", glove)[2]
     assert [line for line in stderr.splitlines() if " of 40 rows" in line] == [

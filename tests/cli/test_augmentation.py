@@ -8,9 +8,9 @@ from itertools import chain
 import pytest
 from rich.console import Console
 
-from ternarybert.cli.augmentation import _Bar
+from ternarybert.cli.options import _Bar
 from tests.cli.conftest import COLUMNS, FILLERS, MOODS, save_classifier, sentences, start
-from tests.tasks.conftest import write_glue
+from tests.data.conftest import write_glue
 
 QUICK = ["--max-steps", "4", "--evaluations", "2", "--batch-size", "8"]
 
@@ -67,7 +67,7 @@ def test_words_of_ones_own_stay(run, command, tmp_path):
 
 def test_stopped_while_augmenting(run, command, monkeypatch):
     with monkeypatch.context() as patch:
-        patch.setattr("ternarybert.augment.dataset._convert", interrupt)
+        patch.setattr("ternarybert.augment.training_data._convert", interrupt)
         stopped = run(*command, *QUICK)
     assert stopped.code == 130
     last = stopped.err.splitlines()[-1]

@@ -9,7 +9,7 @@ import pytest
 import safetensors.numpy
 
 from ternarybert.packed import write
-from ternarybert.packed.convert import unpack_to_float
+from ternarybert.packed.hf_folder import unpack_to_float
 from tests.packed.damage import forget_digest
 from tests.packed.models import TINY, random_model
 from tests.packed.test_fuzz import DAMAGE, cut, edit_json, flip, splice

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from ternarybert.packed import file as packed_file
+from ternarybert.packed import folder as packed_file
 from tests import tiny
 from tests.cli.conftest import COLUMNS, HEADER, MOODS, save_classifier, sentences, write_csv
 
@@ -255,7 +255,7 @@ def test_what_machines_run_out_of(fails, files, teacher, monkeypatch, error, mes
     def trip(*_, **__):
         raise error
 
-    monkeypatch.setattr("ternarybert.distill.ternarize.TernarizeTrainer.compute_loss", trip)
+    monkeypatch.setattr("ternarybert.training.ternarize.TernarizeTrainer.compute_loss", trip)
     assert message in fails("ternarize", teacher, "--train", "mail.csv", *COLUMNS, *QUICK, "-o", "out")
 
 
@@ -263,7 +263,7 @@ def test_a_mistake_of_ours_is_not_hidden(run, files, teacher, monkeypatch):
     def trip(*_, **__):
         raise RuntimeError("shapes do not match")
 
-    monkeypatch.setattr("ternarybert.distill.ternarize.TernarizeTrainer.compute_loss", trip)
+    monkeypatch.setattr("ternarybert.training.ternarize.TernarizeTrainer.compute_loss", trip)
     with pytest.raises(RuntimeError, match="shapes do not match"):
         run("ternarize", teacher, "--train", "mail.csv", *COLUMNS, *QUICK, "-o", "out")
 

@@ -6,8 +6,8 @@ import sys
 
 import pytest
 
+from ternarybert.data import load_table
 from ternarybert.runtime.evaluate import evaluate as run
-from ternarybert.tasks import load_table
 from tests.runtime.folders import save_student
 
 from .conftest import MOODS, sentences, write_csv

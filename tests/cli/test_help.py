@@ -103,7 +103,7 @@ def test_a_mistyped_folder_or_file_gets_a_suggestion(arguments, tmp_path, monkey
 
 
 def test_a_folder_that_we_may_not_look_into_is_no_news(tmp_path):
-    from ternarybert._nearby import nearby
+    from ternarybert.errors import nearby
 
     assert nearby(tmp_path / "nowhere" / "model") == ""
     (tmp_path / "model").mkdir()

@@ -9,7 +9,7 @@ import pytest
 import safetensors.numpy
 
 from ternarybert.packed import write
-from ternarybert.packed.convert import unpack_to_float
+from ternarybert.packed.hf_folder import unpack_to_float
 from tests.packed.models import BASE, TINY, bert_shapes, random_model
 
 from .shell import command, plain_folder

@@ -8,7 +8,7 @@ import time
 import pytest
 import typer
 
-from ternarybert.cli.job import job, note_hub
+from ternarybert.cli.console import job, note_hub
 from ternarybert.errors import OutputError
 
 TYPED = ["ternarize", "my teacher", "--train", "mail.csv", "-o", "out"]

@@ -14,7 +14,7 @@ from transformers import AutoModelForSequenceClassification
 
 import ternarybert
 from ternarybert.packed import PackedTensor, read, write
-from ternarybert.packed.convert import unpack_to_float
+from ternarybert.packed.hf_folder import unpack_to_float
 from ternarybert.recipe import PRESETS
 from tests.hf.students import RECIPES, outputs, random_student, write_student
 from tests.packed.models import TINY, assert_same, random_model
@@ -251,9 +251,9 @@ def test_packing_again_keeps_the_recipe(tmp_path):
 
     from ternarybert import packed
     from ternarybert.cli import app
-    from ternarybert.distill.export import packed_model
     from ternarybert.recipe import PRESETS
     from ternarybert.student import make_student
+    from ternarybert.training.export import packed_model
     from tests import tiny
 
     model = packed_model(make_student(tiny.bert(), PRESETS["default"]), PRESETS["default"])

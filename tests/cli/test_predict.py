@@ -15,7 +15,8 @@ import pytest
 from pyarrow import parquet
 
 import ternarybert
-from ternarybert.cli import predict_file, predict_output
+from ternarybert.data import writers as predict_output
+from ternarybert.runtime import predict_file
 from tests.runtime.folders import save_student
 
 from .shell import command

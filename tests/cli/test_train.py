@@ -11,9 +11,7 @@ import pytest
 from rich.console import Console
 
 from ternarybert import packed
-from ternarybert.cli.job import make_console
-from ternarybert.cli.progress import ShowProgress, duration
-from ternarybert.cli.tables import show_confusion
+from ternarybert.cli.console import ShowProgress, duration, make_console, show_confusion
 from ternarybert.recipe import Recipe
 from tests import tiny
 from tests.cli.conftest import COLUMNS, HEADER, MOODS, save_classifier, sentences, start, write_csv
@@ -304,7 +302,7 @@ def test_progress_on_a_terminal():
 
 def test_progress_in_a_log_is_a_line_a_minute(monkeypatch):
     log, now = io.StringIO(), {"seconds": 0.0}
-    monkeypatch.setattr("ternarybert.cli.progress.time.monotonic", lambda: now["seconds"])
+    monkeypatch.setattr("ternarybert.cli.console.time.monotonic", lambda: now["seconds"])
     progress = ShowProgress(Console(file=log, width=100), "ternarizing")
     progress.on_train_begin(None, state(), None)
     for step in range(1, 7):
@@ -347,9 +345,9 @@ def test_confusion_of_odd_and_of_many_labels(capfd):
 def test_the_same_verbs_in_python():
     import ternarybert
 
-    assert ternarybert.ternarize.__module__ == "ternarybert.distill.ternarize"
-    assert ternarybert.finetune.__module__ == "ternarybert.distill.finetune"
-    assert ternarybert.evaluate.__module__ == "ternarybert.distill.evaluate"
+    assert ternarybert.ternarize.__module__ == "ternarybert.training.ternarize"
+    assert ternarybert.finetune.__module__ == "ternarybert.training.finetune"
+    assert ternarybert.evaluate.__module__ == "ternarybert.training.evaluate"
     with pytest.raises(AttributeError, match="no attribute 'tenarize'"):
         _ = ternarybert.tenarize
 

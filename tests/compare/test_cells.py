@@ -4,14 +4,12 @@ import re
 
 import pytest
 
-from ternarybert.baselines.bits import Widths
-from ternarybert.baselines.methods import METHODS
-from ternarybert.compare.cells import KINDS, Cell, make_cells, with_seeds
-from ternarybert.compare.grids import GRIDS
-from ternarybert.compare.paper import EXPERIMENTS, METRICS
+from ternarybert.compare.cells import KINDS, Cell, Widths, make_cells, with_seeds
+from ternarybert.compare.methods import METHODS
+from ternarybert.compare.paper import EXPERIMENTS, GRIDS, METRICS
+from ternarybert.data.glue import GLUE
 from ternarybert.errors import OptionError
 from ternarybert.recipe import PRESETS
-from ternarybert.tasks.glue import GLUE
 
 CELLS = [cell for cells in GRIDS.values() for cell in cells]
 

@@ -3,7 +3,7 @@
 import re
 
 from ternarybert.compare.figure import draw
-from ternarybert.compare.table import Row
+from ternarybert.compare.tables import Row
 
 
 def rows():

@@ -7,13 +7,12 @@ import pytest
 from transformers import TrainerCallback
 
 from ternarybert.compare.cells import Cell
-from ternarybert.compare.place import Place
-from ternarybert.compare.run import Comparison, compare
-from ternarybert.compare.table import markdown, rows_of
-from ternarybert.distill.run import Settings
+from ternarybert.compare.run import Comparison, Place, compare
+from ternarybert.compare.tables import markdown, rows_of
+from ternarybert.data import Task, TaskData
 from ternarybert.errors import OptionError, OutputError
 from ternarybert.recipe import PRESETS
-from ternarybert.tasks import Task, TaskData
+from ternarybert.training.options import Settings
 from tests import tiny
 
 CELLS = [Cell("ternarybert", "2-2-8"), Cell("q8bert", "8-8-8"), Cell("gobo", "3-4-32"), Cell("ternarybert", "8-8-8")]

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from ternarybert.demo import sources
-from ternarybert.demo.plan import Plan
+from ternarybert.demo.demo import Plan
 from tests import tiny
 
 TINY_PLAN = Plan(

@@ -11,8 +11,10 @@ import pytest
 
 from ternarybert import packed
 from ternarybert.cli import main
-from ternarybert.demo import jobs, plan, sources
-from ternarybert.demo.jobs import Place, made_with, make_student, make_teacher, prepare
+from ternarybert.demo import demo as jobs
+from ternarybert.demo import demo as plan
+from ternarybert.demo import sources
+from ternarybert.demo.demo import Place, made_with, make_student, make_teacher, prepare
 from ternarybert.demo.measure import Worker, measure
 from ternarybert.errors import DemoError, OutputError
 from ternarybert.recipe import Recipe
@@ -111,7 +113,7 @@ def test_goes_on_where_it_was_stopped(tmp_path, encoder, reviews, monkeypatch):
         make_student(place, TINY_PLAN, Stop())
     assert not place.student.exists() and not place.ternary.exists()
 
-    from ternarybert.distill import run
+    from ternarybert.training import options as run
 
     resumed = []
     original = run.last_checkpoint

@@ -8,11 +8,11 @@ import transformers
 from transformers import BertConfig, DistilBertConfig, ElectraConfig, RobertaConfig
 
 import ternarybert.hf  # noqa: F401  (registers the format, for every test here)
-from ternarybert.distill.export import packed_model
 from ternarybert.packed import write
-from ternarybert.packed.convert import repack
+from ternarybert.packed.hf_folder import repack
 from ternarybert.recipe import LAYER, PRESETS, ROW, SAMPLE, TOKEN, Granularity, Recipe, WeightScheme
 from ternarybert.student import make_student, quantized_layers
+from ternarybert.training.export import packed_model
 
 VOCABULARY = 34
 # Sizes that fill no byte: neither 4 codes, nor 5, nor 8 of 3 bits.

@@ -9,10 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import ternarybert
-from ternarybert.distill.export import packed_model
 from ternarybert.packed import PackedTensor, read, write
 from ternarybert.recipe import LAYER, METHOD_BITS, ROW, Bits, Granularity, Recipe, WeightScheme
 from ternarybert.student import quantized_layers
+from ternarybert.training.export import packed_model
 
 from .students import outputs, random_student, repack_ternary
 

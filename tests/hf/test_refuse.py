@@ -8,7 +8,6 @@ import torch
 from transformers import AutoModelForMaskedLM, AutoModelForSequenceClassification, BertConfig, BertForMaskedLM
 
 import ternarybert
-from ternarybert.distill.export import packed_model
 from ternarybert.errors import (
     ContainerError,
     FormatVersionError,
@@ -19,6 +18,7 @@ from ternarybert.errors import (
 )
 from ternarybert.packed import write
 from ternarybert.student import make_student
+from ternarybert.training.export import packed_model
 from tests.packed.damage import drop_tensor
 
 from .students import CONFIGS, PAPER, RECIPES, random_student, write_student

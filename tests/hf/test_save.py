@@ -5,10 +5,10 @@ import torch
 from transformers import AutoModel, Trainer, TrainingArguments
 
 import ternarybert
-from ternarybert.distill.export import packed_model
 from ternarybert.errors import PackedTensorError
 from ternarybert.hf.layers import layers_from_folder
 from ternarybert.packed import PackedTensor, read
+from ternarybert.training.export import packed_model
 
 from .students import RECIPES, batch, outputs, random_student, write_student
 

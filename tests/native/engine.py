@@ -5,7 +5,7 @@ from contextlib import contextmanager
 
 import numpy as np
 
-from ternarybert import _native
+from ternarybert import native
 
 FUNCTIONS = ("identity", "gelu", "gelu_tanh", "relu", "tanh")
 OUTPUTS = ("hidden", "first", "mean", "dense", "logits", "token_logits")
@@ -46,7 +46,7 @@ class EngineError(Exception):
 
 
 def library():
-    lib = _native.library()
+    lib = native.library()
     lib.tb_kernels.restype = c.POINTER(c.c_char_p)
     lib.tb_model_kernel.restype = c.c_char_p
     lib.tb_model_memory.restype = c.c_uint64

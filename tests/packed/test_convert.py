@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from ternarybert.errors import NotTernaryError, PackedConfigError, PackedTensorError
 from ternarybert.packed import read, write
-from ternarybert.packed.convert import pack_released, pack_ternary, unpack_to_float
+from ternarybert.packed.hf_folder import pack_released, pack_ternary, unpack_to_float
 
 from .models import TINY, random_model
 

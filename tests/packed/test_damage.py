@@ -18,7 +18,8 @@ from ternarybert.errors import (
     PackedTensorError,
     UnsafeFileError,
 )
-from ternarybert.packed import file, is_packed, read, write
+from ternarybert.packed import folder as file
+from ternarybert.packed import is_packed, read, write
 
 from .damage import edit_array, edit_config, edit_header, forget_digest, join, split
 from .models import assert_same, random_model

@@ -8,7 +8,9 @@ import numpy as np
 import pytest
 
 from ternarybert import errors
-from ternarybert.packed import container, file, manifest
+from ternarybert.packed import folder as file
+from ternarybert.packed import manifest
+from ternarybert.packed import weights_file as container
 from ternarybert.packed.codec import Coding, pack, unpack
 
 DOCUMENT = (Path(__file__).parents[2] / "docs" / "format.md").read_text(encoding="utf-8")

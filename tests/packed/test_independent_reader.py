@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from ternarybert.packed import write
-from ternarybert.packed.convert import unpack_to_float
+from ternarybert.packed.hf_folder import unpack_to_float
 
 from .models import random_model
 

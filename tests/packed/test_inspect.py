@@ -8,7 +8,7 @@ import safetensors.numpy
 
 from ternarybert.errors import PackedConfigError, PackedTensorError
 from ternarybert.packed import PackedTensor, read, write
-from ternarybert.packed.convert import unpack_to_float
+from ternarybert.packed.hf_folder import unpack_to_float
 from ternarybert.packed.inspect import estimate, folder_shapes, inspect_model
 
 from .models import BASE, bert_shapes, random_model

@@ -8,8 +8,8 @@ import pytest
 import safetensors.numpy
 
 from ternarybert.errors import ContainerError, NotPackedError, PackedConfigError, PackedTensorError, UnsafeFileError
+from ternarybert.packed.hf_folder import read_tensors
 from ternarybert.packed.inspect import folder_shapes
-from ternarybert.packed.plain import read_tensors
 
 FIRST, SECOND = (f"model-0000{number}-of-00002.safetensors" for number in (1, 2))
 INDEX = "model.safetensors.index.json"

@@ -8,7 +8,7 @@ import safetensors.numpy
 
 from ternarybert.packed import read, write
 from ternarybert.packed.codec import Coding, pack, unpack
-from ternarybert.packed.convert import unpack_to_float
+from ternarybert.packed.hf_folder import unpack_to_float
 from ternarybert.packed.names import is_quantized
 
 from .models import BASE, bert_shapes, random_model

@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ternarybert.data.metrics import mistakes
 from ternarybert.report import charts, weights
 from ternarybert.report.collect import Point, level_shares, per_matrix, read_models
 from ternarybert.report.picture import INK, printable
-from ternarybert.tasks.scores import mistakes
 
 from . import world
 
@@ -92,7 +92,7 @@ def test_the_most_frequent_mistakes():
 
 @pytest.mark.parametrize("bits", ["2-2-8", "3-3-8", "8-8-8"])
 def test_weights_before_and_after(tmp_path, bits):
-    from ternarybert.packed.convert import unpack_to_float
+    from ternarybert.packed.hf_folder import unpack_to_float
 
     [model] = read_models([world.save(tmp_path / "m", {}, bits=bits)])
     pictures = weights.pictures(model.packed, unpack_to_float(model.packed), "1-")

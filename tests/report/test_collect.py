@@ -43,7 +43,7 @@ def test_levels_that_cannot_be_told_apart_are_left_out(tmp_path):
 
 
 def test_errors_need_the_teacher(folder, tmp_path):
-    from ternarybert.packed.convert import unpack_to_float
+    from ternarybert.packed.hf_folder import unpack_to_float
     from tests.cli.shell import plain_folder
 
     model = packed.read(folder)

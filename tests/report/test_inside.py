@@ -10,15 +10,15 @@ from hypothesis import strategies as st
 from transformers import AutoModel
 
 import ternarybert
-from ternarybert.distill.export import packed_model
 from ternarybert.errors import DataError, UnsupportedModelError
 from ternarybert.packed import write
 from ternarybert.recipe import Recipe
 from ternarybert.report import inside_charts as charts
-from ternarybert.report import inside_part
+from ternarybert.report import inside_charts as inside_part
 from ternarybert.report.inside import Attention, look_inside
-from ternarybert.report.inside_part import inside_parts, read_texts
+from ternarybert.report.inside_charts import inside_parts, read_texts
 from ternarybert.student import make_student
+from ternarybert.training.export import packed_model
 from tests import tiny
 from tests.report.test_charts import words
 

@@ -7,11 +7,10 @@ import pytest
 
 from ternarybert.errors import FolderExistsError
 from ternarybert.packed import read, write
-from ternarybert.packed.folder import is_report
 from ternarybert.packed.inspect import inspect_model
-from ternarybert.report.build import build
-from ternarybert.report.card import link_figures
+from ternarybert.report.build import build, link_figures
 from ternarybert.report.page import html, write_page
+from ternarybert.storage import is_report
 from tests.packed.models import random_model
 
 from . import world

@@ -5,10 +5,10 @@ import json
 import torch
 import transformers
 
-from ternarybert.distill.export import packed_model
 from ternarybert.packed import write
 from ternarybert.recipe import SAMPLE
 from ternarybert.student import make_student, quantized_layers
+from ternarybert.training.export import packed_model
 from tests import tiny
 from tests.hf.students import RECIPES, with_activations
 

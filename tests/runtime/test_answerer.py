@@ -11,15 +11,14 @@ from transformers import AutoTokenizer, BertForQuestionAnswering
 
 import ternarybert
 from ternarybert import packed
-from ternarybert.distill.export import packed_model
+from ternarybert.data.squad.questions import Question
+from ternarybert.data.squad.task import SQUAD
 from ternarybert.errors import InputError
 from ternarybert.recipe import PRESETS
 from ternarybert.runtime import Answer
-from ternarybert.runtime.answerer import Answerer
-from ternarybert.runtime.model import chunks
+from ternarybert.runtime.model import Answerer, chunks
 from ternarybert.student import make_student
-from ternarybert.tasks.squad import SQUAD
-from ternarybert.tasks.squad_questions import Question
+from ternarybert.training.export import packed_model
 from tests import tiny
 from tests.runtime.folders import save_student, save_tokenizer
 

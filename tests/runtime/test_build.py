@@ -8,7 +8,7 @@ import pytest
 from ternarybert.errors import PackedConfigError, UnsupportedModelError
 from ternarybert.packed import PackedTensor, read, write
 from ternarybert.recipe import PRESETS
-from ternarybert.runtime.build import check_computation, network_of
+from ternarybert.runtime.load import check_computation, network_of
 from ternarybert.runtime.network import Function, Range
 from tests.packed.models import TINY, random_model
 

@@ -6,14 +6,14 @@ import torch
 from transformers import BertConfig, BertForSequenceClassification
 
 import ternarybert
-from ternarybert.distill.export import packed_model
 from ternarybert.packed import read
 from ternarybert.recipe import PRESETS
-from ternarybert.runtime.build import network_of
 from ternarybert.runtime.engine import Engine
+from ternarybert.runtime.load import network_of
 from ternarybert.runtime.network import Batch, Output
 from ternarybert.runtime.oracle import Oracle
 from ternarybert.student import make_student
+from ternarybert.training.export import packed_model
 
 from .folders import FAMILIES, HEADS, recipe_of
 

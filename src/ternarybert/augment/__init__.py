@@ -5,16 +5,13 @@ neighbours of word vectors). `load_source` puts the sources together, `augment_t
 gives training data. torch is imported only where a masked-language model is asked.
 """
 
-from ternarybert.augment.dataset import augment_dataset
-from ternarybert.augment.embeddings import embedding_neighbours, load_embeddings
-from ternarybert.augment.glove import load_glove
-from ternarybert.augment.inputs import Input, open_file, open_task
 from ternarybert.augment.load import load_source
 from ternarybert.augment.masked import MaskedModel
-from ternarybert.augment.neighbours import Neighbours
-from ternarybert.augment.pipeline import Settings, augment_rows
+from ternarybert.augment.neighbours import Neighbours, embedding_neighbours, load_embeddings, load_glove
 from ternarybert.augment.source import Chain, Source
-from ternarybert.augment.table import Summary, augment_table
+from ternarybert.augment.table import Input, Summary, augment_table, open_file, open_task
+from ternarybert.augment.training_data import augment_dataset
+from ternarybert.augment.variants import Settings, augment_rows
 from ternarybert.augment.words import STOP_WORDS, read_stop_words
 
 __all__ = [

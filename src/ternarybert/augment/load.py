@@ -8,9 +8,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from ternarybert.augment.embeddings import load_embeddings
-from ternarybert.augment.glove import load_glove
 from ternarybert.augment.masked import BATCH_SIZE, MAX_LENGTH, MaskedModel
+from ternarybert.augment.neighbours import load_embeddings, load_glove
 from ternarybert.augment.source import COUNT, Chain, Source
 from ternarybert.errors import RecipeError
 

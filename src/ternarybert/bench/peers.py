@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ternarybert.bench.inputs import Tokens, make_tokens
-from ternarybert.packed.plain import read_config
+from ternarybert.packed.hf_folder import read_config
 from ternarybert.runtime.families import Kind
 
 Result = NDArray[np.float32]
@@ -43,8 +43,8 @@ class Peer:
 
 def _ours(run: Path, threads: int) -> Run:
     from ternarybert import packed
-    from ternarybert.runtime.build import network_of
     from ternarybert.runtime.engine import Engine
+    from ternarybert.runtime.load import network_of
     from ternarybert.runtime.network import Batch, Output
 
     engine = Engine(network_of(packed.read(run / PACKED)), num_threads=threads)
@@ -188,7 +188,7 @@ def _ctranslate2(run: Path, threads: int) -> Run:
 
 def _saturates() -> bool:
     """Whether products of unsigned and signed bytes saturate on this CPU; tools then advise weights of 7 bits."""
-    from ternarybert._native import cpu_features
+    from ternarybert.native import cpu_features
 
     return not {"avx512vnni", "avx_vnni"} & cpu_features()
 

@@ -23,8 +23,8 @@ import numpy as np
 from ternarybert.bench.inputs import CHECK, SHAPES, Tokens, read_inputs, write_inputs
 from ternarybert.bench.peers import OURS, PACKED, PEERS, PLAIN, Peer
 from ternarybert.errors import MissingExtraError, OptionError, suggest
-from ternarybert.packed.file import read
-from ternarybert.packed.plain import read_config, write_plain
+from ternarybert.packed.folder import read
+from ternarybert.packed.hf_folder import read_config, write_plain
 from ternarybert.runtime.engine import KERNEL_VARIABLE, chosen_kernel
 from ternarybert.runtime.families import Kind, kind_of
 

@@ -37,9 +37,9 @@ COMMANDS = {
 
 def _version(wanted: bool) -> None:
     if wanted:
-        from ternarybert import __version__, _native
+        from ternarybert import __version__, native
 
-        features = ", ".join(sorted(_native.cpu_features())) or "none that kernels use"
+        features = ", ".join(sorted(native.cpu_features())) or "none that kernels use"
         typer.echo(f"ternarybert {__version__} (CPU features: {features})")
         raise typer.Exit
 

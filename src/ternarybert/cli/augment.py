@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ternarybert.cli.job import job, make_console, note_hub, quiet
+from ternarybert.cli.console import job, make_console, note_hub, quiet
 from ternarybert.errors import DataError, OptionError
 
 if TYPE_CHECKING:
     from rich.console import Console
 
     from ternarybert.augment import Input, Source
-    from ternarybert.augment.pipeline import Progress
+    from ternarybert.augment.variants import Progress
 
 EXAMPLE = (
     "Example: ternarybert augment train_aug.csv --train train.csv --masked-model bert-base-uncased "

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ternarybert.cli.job import job, make_console, quiet
+from ternarybert.cli.console import job, make_console, quiet
 from ternarybert.cli.options import option, with_options
 from ternarybert.errors import OptionError
 
@@ -76,7 +76,7 @@ def bench(
             report = make_report(timings, folder, plan)
         _show(report, make_console(errors=as_json))
         if plot is not None:
-            from ternarybert.bench.chart import draw
+            from ternarybert.bench.report import draw
 
             draw(report, plot)
             console.print(f"The chart is in {plot}.")
@@ -86,7 +86,7 @@ def bench(
 
 def _random(place: Path, shape: str) -> tuple[Path, Path]:
     """A model of random weights, packed and plain."""
-    from ternarybert.bench.shape import shape_named, write_random
+    from ternarybert.bench.random_model import shape_named, write_random
 
     write_random(place / "random", place / "random plain", shape_named(shape))
     return place / "random", place / "random plain"
@@ -96,7 +96,7 @@ def _show(report: dict[str, Any], console: Console) -> None:
     from rich import box
     from rich.table import Table
 
-    from ternarybert.bench.table import failures, headings, machine, rows
+    from ternarybert.bench.report import failures, headings, machine, rows
 
     first, *others = headings(report)
     table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False)

@@ -8,14 +8,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ternarybert.cli.job import job, make_console, quiet
+from ternarybert.cli.console import job, make_console, quiet
 from ternarybert.cli.options import option
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from ternarybert.demo.jobs import Place
-    from ternarybert.demo.plan import Plan
+    from ternarybert.demo.demo import Place, Plan
     from ternarybert.demo.sources import Review
 
 DEMO_EXAMPLE = (
@@ -56,8 +55,7 @@ def demo(
     Weights and reviews come from two pip packages; no network is needed. Can be stopped and started at any time, and
     what is there is not made again.
     """
-    from ternarybert.demo.jobs import Place, made_with
-    from ternarybert.demo.plan import FULL, QUICK
+    from ternarybert.demo.demo import FULL, QUICK, Place, made_with
     from ternarybert.demo.sources import check_installed, encoder_folder, read_reviews, reviews_file
 
     plan = QUICK if quick else FULL
@@ -86,13 +84,13 @@ def _run(
     place: Place, plan: Plan, encoder: Path, reviews: list[Review], console: Console, threads: int | None
 ) -> dict[str, Any]:
     """All steps that are not done yet; each says what it does."""
-    from ternarybert.demo.jobs import make_student, make_teacher, prepare
+    from ternarybert.demo.demo import make_student, make_teacher, prepare
     from ternarybert.demo.measure import measure
 
     console.print(f"About {plan.minutes} minutes on two idle cores. Stop at any time: {_STOPPED.partition('; ')[2]}.")
     prepare(place, plan, encoder, reviews)
     with quiet():
-        from ternarybert.cli.progress import ShowProgress
+        from ternarybert.cli.console import ShowProgress
 
         if threads is not None:
             import torch
@@ -157,7 +155,7 @@ def _times(ratio: float, word: str) -> str:
 
 def _try(place: Place, console: Console) -> list[dict[str, Any]]:
     """Let the student answer a few sentences."""
-    from ternarybert.cli.answers import as_line
+    from ternarybert.cli.format import as_line
     from ternarybert.runtime import load
 
     with load(place.ternary) as model:

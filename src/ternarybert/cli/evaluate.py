@@ -7,10 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ternarybert.cli.data import DataOptions, describe, load_data
-from ternarybert.cli.job import job, make_console, note_hub, quiet
-from ternarybert.cli.options import check_device, option, with_options
-from ternarybert.cli.tables import show_confusion, show_scores
+from ternarybert.cli.console import job, make_console, note_hub, quiet, show_confusion, show_scores
+from ternarybert.cli.options import DataOptions, check_device, describe, load_data, option, with_options
 from ternarybert.errors import OptionError, suggest
 
 if TYPE_CHECKING:
@@ -64,8 +62,8 @@ def _evaluate(
 ) -> dict[str, Any]:
     import torch
 
-    from ternarybert.distill.evaluate import evaluate as run
-    from ternarybert.distill.models import label_names
+    from ternarybert.training.evaluate import evaluate as run
+    from ternarybert.training.models import label_names
 
     check_device(device)
     if threads is not None:

@@ -66,8 +66,8 @@ def inspect(
 
 def _measure(model: PackedModel, folder: Path, against: Path | None, plot: Path | None) -> Inspection:
     from ternarybert.packed import is_packed
+    from ternarybert.packed.hf_folder import read_tensors
     from ternarybert.packed.inspect import inspect_model
-    from ternarybert.packed.plain import read_tensors
 
     if against is None:
         return inspect_model(model)

@@ -50,10 +50,9 @@ def pack(
     To make a model ternary, use `ternarybert ternarize`.
     """
     from ternarybert import packed
-    from ternarybert.packed.convert import repack
-    from ternarybert.packed.folder import refuse_same
+    from ternarybert.packed.hf_folder import pack_plain, repack, tokenizer_files
     from ternarybert.packed.inspect import inspect_model
-    from ternarybert.packed.plain import pack_plain, tokenizer_files
+    from ternarybert.storage import refuse_same
 
     refuse_same(source, out)
     packing = "dense" if dense else "plain"
@@ -83,7 +82,7 @@ def unpack(
 ) -> None:
     """Write a packed model as a plain float32 folder, for tools that know nothing of packing."""
     from ternarybert import packed
-    from ternarybert.packed.plain import write_plain
+    from ternarybert.packed.hf_folder import write_plain
 
     model = packed.read(folder)
     write_plain(out, model, tokenizer=folder, force=force)

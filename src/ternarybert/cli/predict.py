@@ -132,7 +132,7 @@ def predict(
         if answers.null_threshold is not None:
             _allow_no_answer(model, answers.null_threshold)
         if source.input is not None:
-            from ternarybert.cli.predict_file import predict_file
+            from ternarybert.runtime.predict_file import predict_file
 
             predict_file(model, folder, source, answers)
         else:
@@ -151,7 +151,7 @@ def _check(texts: list[str], source: InputOptions, answers: AnswerOptions) -> No
 
 
 def _allow_no_answer(model: Model, threshold: float) -> None:
-    from ternarybert.runtime.answerer import Answerer
+    from ternarybert.runtime.model import Answerer
 
     if not isinstance(model, Answerer):
         raise OptionError("--null-threshold is for models that answer questions")
@@ -237,7 +237,7 @@ def _typed() -> Iterator[list[str]]:
 
 
 def _printer(answers: AnswerOptions) -> Callable[[Text, object], None]:
-    from ternarybert.cli.answers import as_json, as_line
+    from ternarybert.cli.format import as_json, as_line
 
     form = as_json if answers.as_json else as_line
 

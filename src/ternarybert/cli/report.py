@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from ternarybert.cli.job import job, make_console, quiet
+from ternarybert.cli.console import job, make_console, quiet
 from ternarybert.cli.options import option, with_options
 from ternarybert.errors import MissingExtraError, OptionError
 
@@ -60,13 +60,12 @@ def report(
         if (text or texts) and not teacher:
             raise OptionError("--text and --texts are what teacher and student are compared on, and need --teacher")
         try:
-            from ternarybert.report.build import build
-            from ternarybert.report.card import link_figures
-            from ternarybert.report.inside_part import TEXTS, read_texts
+            from ternarybert.report.build import build, link_figures
+            from ternarybert.report.inside_charts import TEXTS, read_texts
             from ternarybert.report.page import check_output, write_page
         except ImportError as error:
             raise MissingExtraError("reports need more: pip install 'ternarybert[report]'") from error
-        from ternarybert.packed.folder import REPORT, REPORT_PAGE
+        from ternarybert.storage import REPORT, REPORT_PAGE
 
         place = output or (folders[0] / REPORT if len(folders) == 1 else Path(REPORT))
         check_output(place)

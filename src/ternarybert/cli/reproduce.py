@@ -10,10 +10,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ternarybert.cli.data import DataOptions, describe, load_data
-from ternarybert.cli.grid import GridOptions, fewer_rows, run_grid
-from ternarybert.cli.job import job, make_console, note_hub, quiet
-from ternarybert.cli.options import option, with_options
+from ternarybert.cli.compare import GridOptions, fewer_rows, run_grid
+from ternarybert.cli.console import job, make_console, note_hub, quiet
+from ternarybert.cli.options import DataOptions, describe, load_data, option, with_options
 from ternarybert.compare.cells import KINDS, with_seeds
 from ternarybert.compare.paper import EXPERIMENTS, METRICS, Experiment
 from ternarybert.errors import DataError, HubError, OptionError, OutputError, suggest
@@ -22,8 +21,8 @@ from ternarybert.recipe import PRESETS, Recipe
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from ternarybert.compare.table import Row
-    from ternarybert.tasks import SquadData, TaskData
+    from ternarybert.compare.tables import Row
+    from ternarybert.data import SquadData, TaskData
 
     Data = TaskData | SquadData
 
@@ -127,8 +126,8 @@ def _read(asked: _Job, chosen: Experiment, tasks: list[str]) -> dict[str, Data]:
 
 def _run(asked: _Job, chosen: Experiment, data_of: Mapping[str, Data]) -> tuple[dict[str, list[Row]], list[str]]:
     """All students of all tasks, and how far their figures can be compared with the paper's."""
-    from ternarybert.compare.reproduce import scale_notes
-    from ternarybert.distill.models import load_config
+    from ternarybert.compare.tables import scale_notes
+    from ternarybert.training.models import load_config
 
     measured: dict[str, list[Row]] = {}
     configs, counts = {}, {}
@@ -142,8 +141,7 @@ def _run(asked: _Job, chosen: Experiment, data_of: Mapping[str, Data]) -> tuple[
 
 
 def _task(asked: _Job, chosen: Experiment, task: str, data: Data, teacher: str, tasks: int) -> list[Row]:
-    from ternarybert.compare.place import Place
-    from ternarybert.compare.run import Comparison
+    from ternarybert.compare.run import Comparison, Place
 
     usual = {name: kind.source for name, kind in KINDS.items() if kind.source is not None}
     grid = asked.grid
@@ -165,9 +163,9 @@ def _task(asked: _Job, chosen: Experiment, task: str, data: Data, teacher: str, 
 
 def _teacher(asked: _Job, task: str, data: Data) -> str:
     """The teacher of a task, fine-tuned unless that is done."""
-    from ternarybert.cli.progress import ShowProgress
-    from ternarybert.distill.finetune import finetune
-    from ternarybert.distill.work import work_folder
+    from ternarybert.cli.console import ShowProgress
+    from ternarybert.training.checkpoints import work_folder
+    from ternarybert.training.finetune import finetune
 
     folder = asked.folder / task / "teacher"
     _same_origin(asked, folder, data)
@@ -182,8 +180,8 @@ def _teacher(asked: _Job, task: str, data: Data) -> str:
 
 def _same_origin(asked: _Job, folder: Path, data: Data) -> None:
     """Refuse a teacher that was made of another model or other rows: its figures would pass for this one's."""
-    from ternarybert.distill.run import Settings, plan
-    from ternarybert.distill.work import read_json, write_json
+    from ternarybert.training.checkpoints import read_json, write_json
+    from ternarybert.training.options import Settings, plan
 
     note = folder.with_name("teacher.json")
     whole = plan(asked.model, data, asked.recipe, Settings())
@@ -198,8 +196,9 @@ def _same_origin(asked: _Job, folder: Path, data: Data) -> None:
 
 
 def _write(asked: _Job, name: str, measured: dict[str, list[Row]], notes: list[str]) -> dict[str, Any]:
-    from ternarybert.compare.reproduce import as_dict, beside, markdown
-    from ternarybert.distill.work import write_json
+    from ternarybert.compare.tables import as_dict, beside
+    from ternarybert.compare.tables import reproduce_markdown as markdown
+    from ternarybert.training.checkpoints import write_json
 
     experiment = EXPERIMENTS[name]
     lines = beside(experiment, measured)

@@ -9,19 +9,39 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ternarybert.cli.augmentation import AugmentOptions, augmentation
-from ternarybert.cli.data import DataOptions, TrainFile, data_arguments, data_name, describe, load_data
-from ternarybert.cli.job import is_first_process, job, make_console, note_hub, quiet
-from ternarybert.cli.options import OutputOptions, TrainOptions, option, settings, with_options
-from ternarybert.cli.tables import show_confusion, show_scores, size_line
-from ternarybert.distill.work import by_name
+from ternarybert.cli.console import (
+    is_first_process,
+    job,
+    make_console,
+    note_hub,
+    quiet,
+    show_confusion,
+    show_scores,
+    size_line,
+)
+from ternarybert.cli.options import (
+    AugmentOptions,
+    DataOptions,
+    OutputOptions,
+    TrainFile,
+    TrainOptions,
+    augmentation,
+    data_arguments,
+    data_name,
+    describe,
+    load_data,
+    option,
+    settings,
+    with_options,
+)
 from ternarybert.errors import RecipeError, UnsupportedModelError
 from ternarybert.recipe import PRESETS, Recipe
+from ternarybert.training.checkpoints import by_name
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from ternarybert.tasks import SquadData, TaskData
+    from ternarybert.data import SquadData, TaskData
 
 _RECIPE = "Recipe"
 
@@ -121,7 +141,7 @@ def make_recipe(name: str, bits: str | None, changes: list[str], how: TrainOptio
 
 
 def _label_names(model: str) -> list[str]:
-    from ternarybert.distill.models import label_names
+    from ternarybert.training.models import label_names
 
     return label_names(model)
 
@@ -129,10 +149,10 @@ def _label_names(model: str) -> list[str]:
 def _finetune(
     model: str, rows: TaskData | SquadData, output: Path, how: TrainOptions, out: OutputOptions
 ) -> dict[str, Any]:
-    from ternarybert.cli.progress import ShowProgress
-    from ternarybert.distill.finetune import finetune as run
-    from ternarybert.distill.finetune import usual_schedule
-    from ternarybert.distill.models import load_config
+    from ternarybert.cli.console import ShowProgress
+    from ternarybert.training.finetune import finetune as run
+    from ternarybert.training.finetune import usual_schedule
+    from ternarybert.training.models import load_config
 
     recipe = Recipe(schedule=usual_schedule(load_config(model))).override(how.schedule())
     console = make_console(errors=True)
@@ -152,9 +172,9 @@ def _ternarize(
     augment: AugmentOptions,
 ) -> dict[str, Any]:
     from ternarybert import packed
-    from ternarybert.cli.progress import ShowProgress
-    from ternarybert.distill.ternarize import ternarize as run
+    from ternarybert.cli.console import ShowProgress
     from ternarybert.packed.inspect import inspect_model
+    from ternarybert.training.ternarize import ternarize as run
 
     console = make_console(errors=True)
     console.print(describe(rows))
@@ -170,8 +190,8 @@ def _ternarize(
 
 def _note_runtime(model: str, console: Console) -> None:
     """Say before hours of training, rather than after them, that a student will only run in torch."""
-    from ternarybert.distill.models import load_config
-    from ternarybert.runtime.build import check_computation
+    from ternarybert.runtime.load import check_computation
+    from ternarybert.training.models import load_config
 
     config = load_config(model).to_dict()
     try:
@@ -217,7 +237,7 @@ def _show_answers(console: Console, report: dict[str, Any], whose: str, kept: di
 
 
 def _show_effort(console: Console, measured: dict[str, Any]) -> None:
-    from ternarybert.cli.progress import duration
+    from ternarybert.cli.console import duration
 
     speed = f"{measured['examples_per_second']:.1f} examples/s"
     console.print(f"{measured['steps']} steps in {duration(measured['seconds'])}, {speed}.")

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ternarybert.compare.table import Row
+from ternarybert.compare.tables import Row
 from ternarybert.errors import MissingExtraError
 
 if TYPE_CHECKING:

@@ -1,7 +1,11 @@
-"""The paper's tables: what it printed, and the cell that is the same experiment here.
+"""The grids that have a name: all methods, and the paper's tables for the user's own model.
+
+MERGED-DOCS:
+The paper's tables: what it printed, and the cell that is the same experiment here.
 
 Figures are those of TernaryBERT (EMNLP 2020), scores in percent, sizes in what it calls MB (2^20 bytes). Where a table
 has two figures, they are in the order of `METRICS`. A row without a cell is not run here, and says why.
+
 """
 
 from __future__ import annotations
@@ -9,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from ternarybert.compare.cells import Cell
+from ternarybert.compare.cells import KINDS, Cell, make_cells
 
 # Evaluation set (None: all of them) and metric of each printed figure.
 METRICS: Mapping[str, tuple[tuple[str | None, str], ...]] = {
@@ -283,4 +287,19 @@ EXPERIMENTS: Mapping[str, Experiment] = {
     "comparison": COMPARISON,
     "qbert": MIXED,
     "3bit": THREE_BIT,
+}
+
+
+# Everything that can be made of the teacher alone.
+ALONE = [name for name, kind in KINDS.items() if kind.source is None and name != "layerdrop-quarter"]
+
+GRIDS: Mapping[str, list[Cell]] = {
+    "all": [*make_cells(ALONE, []), LAT],
+    "paper-main": MAIN.cells,
+    "paper-figure1": COMPARISON.cells,
+    "granularity": GRANULARITY.cells,
+    "activation": ACTIVATION.cells,
+    "distillation": DISTILLATION.cells,
+    "initialisation": INITIALISATION.cells,
+    "3bit": THREE_BIT.cells,
 }

@@ -2,34 +2,227 @@
 
 All students share a classroom: one teacher in memory, its answers computed once. A cell's time is counted from its
 start to its last evaluation, for every method alike; what the teacher is asked beforehand counts for none of them.
+
+MERGED-DOCS:
+The folder of a comparison: what it was begun with, and a file for every cell that is done.
+
+    comparison.json      teacher, data, recipe and time of a cell; a folder holds one comparison
+    cells/KEY.json       what was measured of a student, or why it could not be made
+    cells/KEY.work/      a student in the making, from whose last checkpoint the next start goes on
+    table.md table.json  all that is there, written anew after every cell
+    figure.svg .png      size against score, when all are done
+
+Nothing else in the folder is touched.
+
+---
+One student of one method, from the teacher to its figures: the same trainer, schedule and evaluation for all.
+
+Nothing is kept but what was measured: a comparison is about figures, and `ternarize` makes models.
+
 """
 
 from __future__ import annotations
 
+import json
+import shutil
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
-from ternarybert.baselines.methods import Lesson
-from ternarybert.baselines.sizes import float_size
-from ternarybert.baselines.teach import teach
+from transformers import PreTrainedModel
+
 from ternarybert.compare.cells import Cell
-from ternarybert.compare.place import Place
-from ternarybert.distill.classroom import Classroom
-from ternarybert.distill.clock import Clock
-from ternarybert.distill.head import AnyData
-from ternarybert.distill.heads import head_of
-from ternarybert.distill.models import check_tokenizer, load_tokenizer, load_trained
-from ternarybert.distill.run import Settings, plan
-from ternarybert.distill.scores import main_metric
-from ternarybert.distill.ternarize import check_data
-from ternarybert.distill.work import work_folder
-from ternarybert.errors import OptionError, OutputError, TernaryBertError
+from ternarybert.compare.methods import METHODS, Lesson, Student
+from ternarybert.compare.sizes import float_size, size_of
+from ternarybert.data.metrics import mean_scores
+from ternarybert.errors import OptionError, OutputError, TernaryBertError, UnsupportedModelError
 from ternarybert.recipe import Recipe
 from ternarybert.student import expose_scores
-from ternarybert.tasks.scores import mean_scores
+from ternarybert.training.batches import predict_sets
+from ternarybert.training.checkpoints import prepare_work, read_json, work_folder, write_json
+from ternarybert.training.heads import AnyData, head_of, main_metric
+from ternarybert.training.models import check_tokenizer, load_tokenizer, load_trained
+from ternarybert.training.options import Settings, plan, train, versions
+from ternarybert.training.teacher import Classroom, StudentTrainer
+from ternarybert.training.ternarize import check_data
+from ternarybert.training.time_budget import Clock
+from ternarybert.training.trainer import BertTrainer
+
+_PLAN, _TIME = "comparison.json", ".time"
+
+
+class Place:
+    """A comparison's folder by the names of its parts."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder, self.cells = folder, folder / "cells"
+
+    def begin(self, plan: dict[str, Any], *, force: bool = False) -> None:
+        """Take the folder for this comparison, or find it begun by the same; other things in it are never touched."""
+        path, wanted = self.folder / _PLAN, json.loads(json.dumps(plan))
+        ours = path.is_file()
+        if ours and force:
+            shutil.rmtree(self.cells, ignore_errors=True)
+            path.unlink()
+        if path.is_file():
+            begun = read_json(path)
+            others = [name for name in wanted if begun.get(name) != wanted[name]]
+            if others:
+                raise OutputError(
+                    f"{self.folder} holds a comparison with another {', '.join(others)}; choose another --output, "
+                    "or --force to drop it"
+                )
+            self.cells.mkdir(exist_ok=True)
+            return
+        if self.folder.is_file():
+            raise OutputError(f"{self.folder} is a file; choose another --output")
+        if self.folder.is_dir() and not ours and any(self.folder.iterdir()):
+            raise OutputError(f"{self.folder} holds something else; choose another --output")
+        self.cells.mkdir(parents=True, exist_ok=True)
+        write_json(path, wanted)
+
+    @property
+    def seconds(self) -> float | None:
+        """The time of a cell, fixed by the first start: with another time later cells would not compare."""
+        path = self.cells / _TIME
+        return float(read_json(path)["seconds"]) if path.is_file() else None
+
+    @seconds.setter
+    def seconds(self, value: float) -> None:
+        write_json(self.cells / _TIME, {"seconds": value})
+
+    def output(self, cell: Cell) -> Path:
+        """Where a cell's work goes, with `.work` behind."""
+        return self.cells / cell.key
+
+    def result(self, cell: Cell) -> dict[str, Any] | None:
+        """What was found out about a cell; None while it is not done."""
+        path = self.cells / f"{cell.key}.json"
+        return read_json(path) if path.is_file() else None
+
+    def is_done(self, cell: Cell, source: str | None = None) -> bool:
+        """Whether a cell has figures, from that pre-trained model; one that could not be made is tried again."""
+        found = self.result(cell)
+        return found is not None and "failed" not in found and (source is None or found.get("source") == source)
+
+    def keep(self, cell: Cell, result: dict[str, Any]) -> None:
+        """Write down what was found out."""
+        write_json(self.cells / f"{cell.key}.json", result | {"cell": asdict(cell)})
+
+    def sweep(self, cell: Cell) -> None:
+        """Drop the work of a cell that is done."""
+        shutil.rmtree(work_folder(self.output(cell)), ignore_errors=True)
+
+    def with_others(self, cells: Sequence[Cell]) -> list[Cell]:
+        """These cells, and after them the others that the folder has figures of."""
+        found = {cell.key: cell for cell in cells}
+        for path in sorted(self.cells.glob("*.json")):
+            said = read_json(path).get("cell")
+            if said is not None:
+                cell = Cell(**said | {"changes": tuple(map(tuple, said["changes"]))})
+                found.setdefault(cell.key, cell)
+        return list(found.values())
+
+
+class BaselineTrainer(StudentTrainer):
+    """Keeps no model."""
+
+    def save_best(self, model: Any) -> None:
+        """Scores are kept by the history."""
+
+    def best_is_whole(self) -> bool:
+        """There is no model to lose."""
+        return True
+
+
+class LabelTrainer(BaselineTrainer):
+    """Learns from labels, with the optimizer that teachers have: BertAdam's first steps would be too large."""
+
+    def create_optimizer(self, model: Any = None) -> Any:
+        """AdamW with bias correction."""
+        return BertTrainer.create_optimizer(self, model)
+
+
+def teach(
+    method: str, lesson: Lesson, output: Path, settings: Settings, schedule: dict[str, object] | None = None
+) -> dict[str, Any]:
+    """Make the student, train it if the method trains, and measure it.
+
+    Work goes to `output`.work and stays: until the result is kept, a kill must not cost a whole training. `schedule`
+    are fields of the recipe's schedule that are to be the same for all methods.
+    """
+    start = time.perf_counter()
+    student = METHODS[method](lesson)
+    recipe = student.lessons().override(schedule or {})
+    room = _room(lesson, student)
+    if student.trains:
+        report = _train(method, lesson, student, recipe, room, output, settings)
+    else:
+        report = _evaluate(student, room, lesson.seed) | {"seconds": round(time.perf_counter() - start, 1)}
+    if settings.clock is not None:
+        report["seconds"] = round(settings.clock.spent, 1)
+    size = size_of(student.model, recipe)
+    ratio = float_size(room.teacher).bytes / size.bytes
+    return report | {
+        "method": method,
+        "bits": lesson.bits,
+        "source": lesson.source,
+        "size": size.as_dict() | {"ratio": ratio},
+        "teacher_size": float_size(room.teacher).as_dict(),
+    }
+
+
+def _room(lesson: Lesson, student: Student) -> Classroom:
+    """The classroom, or the same with other tokens: for a model with a tokenizer of its own."""
+    room = lesson.room
+    if student.tokenizer is None:
+        return room
+    if room.head.per_token:
+        raise UnsupportedModelError("a model with other tokens cannot be compared on questions")
+    other = Classroom.open(room.teacher, room.data, student.tokenizer, student.model)
+    return replace(other, answers=room.ask(), seconds=room.seconds)
+
+
+def _train(
+    method: str, lesson: Lesson, student: Student, recipe: Recipe, room: Classroom, output: Path, settings: Settings
+) -> dict[str, Any]:
+    recipe = recipe.for_task(two_stages=room.head.two_stages)
+    what = {"method": method, "bits": lesson.bits, "source": lesson.source}
+    work = prepare_work(output, settings, plan(lesson.teacher, room.data, recipe, settings) | what)
+    settings = replace(settings, callbacks=(*settings.callbacks, *student.callbacks))
+    kind = LabelTrainer if student.recipe is None else BaselineTrainer
+    trainer = room.trainer(kind, student.model, recipe, settings, work)
+    return room.report(trainer, train(trainer, settings, work), recipe, settings.seed)
+
+
+def _evaluate(student: Student, room: Classroom, seed: int) -> dict[str, Any]:
+    """The figures of a model that is finished when it is made."""
+    sets = _scores(student.model.to(room.teacher.device), room)
+    scores = mean_scores(sets)
+    final = {"step": 0, "scores": scores, "sets": sets}
+    return {
+        "task": room.data.task.name,
+        "recipe": "post-training",
+        "metric": main_metric(room.data.task, scores),
+        "teacher": room.teacher_scores(),
+        "kept": "last",
+        "student": {"best": final, "final": final},
+        "evaluations": [final],
+        "steps": 0,
+        "train_rows": len(room.features.train or ()),
+        "seed": seed,
+        "versions": versions(),
+    }
+
+
+def _scores(model: PreTrainedModel, room: Classroom) -> dict[str, dict[str, float]]:
+    features, head = room.features, room.head
+    answers = {name: head.answers(features, name, said) for name, said in room.ask().items()}
+    return head.score_sets(features, predict_sets(model, features, head.logits), answers)
+
 
 EVALUATIONS = 3  # of a cell that is ended by the clock
 

@@ -19,8 +19,7 @@ from pathlib import Path
 from tempfile import TemporaryFile
 from typing import Any
 
-from ternarybert.demo.jobs import Place
-from ternarybert.demo.plan import Plan
+from ternarybert.demo.demo import Place, Plan
 from ternarybert.errors import DemoError
 
 Tell = Callable[[str], None]
@@ -51,10 +50,10 @@ def measure(place: Place, plan: Plan, tell: Tell = lambda _: None) -> dict[str, 
 
 
 def _scores(place: Place) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:
-    from ternarybert.distill.evaluate import evaluate as with_torch
+    from ternarybert.data import load_table
     from ternarybert.runtime.evaluate import evaluate as natively
     from ternarybert.runtime.evaluate import label_names
-    from ternarybert.tasks import load_table
+    from ternarybert.training.evaluate import evaluate as with_torch
 
     data = load_table(None, place.test, labels=label_names(place.ternary))
     teacher, student = with_torch(place.teacher, data), natively(place.ternary, data)

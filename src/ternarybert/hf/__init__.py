@@ -10,8 +10,7 @@ try:
     from transformers.quantizers import register_quantization_config, register_quantizer
     from transformers.quantizers.auto import AUTO_QUANTIZER_MAPPING
 
-    from ternarybert.hf.load import load_torch
-    from ternarybert.hf.quantizer import TernaryBertConfig, TernaryBertQuantizer
+    from ternarybert.hf.quantizer import TernaryBertConfig, TernaryBertQuantizer, load_torch
 except ImportError as error:
     raise MissingExtraError("torch models need more: pip install 'ternarybert[train]'") from error
 from ternarybert.packed.manifest import QUANT_METHOD

@@ -1,4 +1,13 @@
-"""transformers' own hooks for quantized models, filled in.
+"""One call from a packed folder to a torch model, with the head that it was trained with.
+
+MERGED-DOCS:
+Whether a folder, its recipe and the model that transformers has built for it belong together.
+
+transformers does not look: with a quantizer it takes tensors of any shape. What does not fit is refused here, by name,
+before a weight is loaded.
+
+---
+transformers' own hooks for quantized models, filled in.
 
 `from_pretrained` reads `quantization_config.quant_method` and asks the quantizer registered under that name:
 
@@ -7,28 +16,92 @@
 3. after that: the student uses these weights as they are
 
 `save_pretrained` asks it for what to write: packed tensors again, with a list of them in `quantization_config`.
+
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import torch
+import transformers
 from torch import Tensor
-from transformers import PreTrainedModel
+from transformers import AutoConfig, PreTrainedModel
 from transformers.core_model_loading import ConversionOps, WeightConverter
 from transformers.quantizers import HfQuantizer
 from transformers.utils.quantization_config import QuantizationConfigMixin
 
 from ternarybert import packed
-from ternarybert.errors import UnsafeFileError
-from ternarybert.hf.fit import check_fit, coding_of, tensors_by_model_name
+from ternarybert.errors import NotPackedError, PackedConfigError, UnsafeFileError, UnsupportedModelError
 from ternarybert.hf.layers import CODES, SCALE, FromFolder, adopt, float32_array, layers_from_folder
-from ternarybert.packed.file import WEIGHTS
-from ternarybert.packed.manifest import FORMAT_VERSION, QUANT_METHOD, arrays, describe
-from ternarybert.packed.recipe import recipe_of
-from ternarybert.student import make_student, quantized_layers
+from ternarybert.packed import PackedModel, PackedTensor
+from ternarybert.packed.codec import Coding
+from ternarybert.packed.folder import WEIGHTS
+from ternarybert.packed.manifest import FORMAT_VERSION, QUANT_METHOD, Float, arrays, describe
+from ternarybert.packed.model import recipe_of
+from ternarybert.student import QuantizedWeight, make_student, quantized_layers
+
+Tensors = Mapping[str, PackedTensor | Float]
+
+
+def tensors_by_model_name(model: PreTrainedModel, content: PackedModel) -> dict[str, PackedTensor | Float]:
+    """The folder's tensors under the names that they have in this model.
+
+    With a head, names begin with that of the encoder, such as `bert.`; in a plain `AutoModel` they do not.
+    """
+    prefix, found = f"{model.base_model_prefix}.", {}
+    for name in model.state_dict():
+        for candidate in (name, prefix + name, name.removeprefix(prefix)):
+            if candidate in content.tensors:
+                found[name] = content.tensors[candidate]
+                break
+    return found
+
+
+def check_fit(model: PreTrainedModel, tensors: Tensors) -> None:
+    """Refuse tensors that are not those of the model, or not packed as its recipe has it."""
+    tied = model.all_tied_weights_keys
+    for name in [*tied, *tied.values()]:
+        if isinstance(tensors.get(name), PackedTensor):
+            raise UnsupportedModelError(
+                f"{type(model).__name__} uses '{name}' twice, quantized and plain; a packed folder has one of the two"
+            )
+    layers = {f"{name}.weight": layer for name, layer in quantized_layers(model)}
+    # Another class than the packed one, such as another head, may lack tensors; the packed one may not.
+    whole = type(model).__name__ in (model.config.architectures or ())
+    for name, parameter in model.state_dict().items():
+        tensor = tensors.get(name)
+        if tensor is None:
+            if whole and name not in tied:  # transformers would make values up and only mention it
+                raise PackedConfigError(f"the folder lacks the tensor '{name}' of {type(model).__name__}")
+            continue
+        if tensor.shape != tuple(parameter.shape):
+            raise PackedConfigError(
+                f"tensor '{name}' is {tensor.shape}, but {type(model).__name__} wants {tuple(parameter.shape)}"
+            )
+        _check_kind(name, tensor, layers.get(name))
+
+
+def coding_of(layer: QuantizedWeight, tensor: PackedTensor | Float | None) -> Coding:
+    """How a layer's codes are written in the folder, or would be if the folder lacks it."""
+    return tensor.coding if isinstance(tensor, PackedTensor) else Coding(layer.bits, layer.scheme.levels)
+
+
+def _check_kind(name: str, tensor: PackedTensor | Float, layer: QuantizedWeight | None) -> None:
+    if not isinstance(tensor, PackedTensor):
+        if layer is not None:
+            raise PackedConfigError(f"the recipe quantizes '{name}', but the folder holds it as {tensor.dtype}")
+        return
+    if layer is None:
+        raise PackedConfigError(f"the folder packs '{name}', but the recipe does not quantize it")
+    wanted = (layer.bits, layer.scheme.levels)
+    if (tensor.bits, tensor.levels) != wanted:
+        raise PackedConfigError(
+            f"tensor '{name}' has {tensor.bits} bits and {tensor.levels} levels; the recipe says {wanted[0]} bits and "
+            f"{wanted[1]} levels"
+        )
 
 
 class TernaryBertConfig(QuantizationConfigMixin):  # type: ignore[misc]
@@ -102,3 +175,36 @@ class TernaryBertQuantizer(HfQuantizer):  # type: ignore[misc]
         section.__dict__.pop("sha256", None)  # transformers writes the file, so its hash cannot be known here
         model.config.quantization_config = section
         return {name: torch.from_numpy(array) for name, array in arrays(content).items()}, {}
+
+
+_WHERE = ("cache_dir", "force_download", "local_files_only", "revision", "subfolder", "token")  # options about the hub
+
+
+def load_torch(folder: str | Path, **options: Any) -> PreTrainedModel:
+    """The model in a packed folder, or on the hub, as its own class; options go to its `from_pretrained`."""
+    where = {name: options[name] for name in _WHERE if name in options}
+    model: PreTrainedModel = _model_class(folder, where).from_pretrained(folder, **options)
+    return model
+
+
+def _model_class(folder: str | Path, where: dict[str, Any]) -> Any:
+    name = _architecture(folder, where)
+    found = getattr(transformers, name, None)
+    if not isinstance(found, type) or not issubclass(found, PreTrainedModel):
+        raise UnsupportedModelError(f"{folder}: transformers {transformers.__version__} has no model class '{name}'")
+    return found
+
+
+def _architecture(folder: str | Path, where: dict[str, Any]) -> str:
+    """The class that config.json names; a folder's own errors come before those of transformers."""
+    if Path(folder).is_dir():
+        config = packed.read(Path(folder, where.get("subfolder") or "")).config
+    else:
+        config = AutoConfig.from_pretrained(folder, **where).to_dict()
+        section = config.get("quantization_config") or {}
+        if section.get("quant_method") != QUANT_METHOD:
+            raise NotPackedError(f"{folder}: not packed by ternarybert; load it with transformers itself")
+    architectures = config.get("architectures")
+    if not isinstance(architectures, list) or len(architectures) != 1 or not isinstance(architectures[0], str):
+        raise UnsupportedModelError(f"{folder}: config.json does not name one model class in 'architectures'")
+    return architectures[0]

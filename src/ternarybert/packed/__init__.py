@@ -4,7 +4,7 @@
 standard library only, so that whoever serves a model needs no torch. The format: docs/format.md.
 """
 
-from ternarybert.packed.file import is_packed, read, write
+from ternarybert.packed.folder import is_packed, read, write
 from ternarybert.packed.model import PackedModel
 from ternarybert.packed.tensor import PackedTensor
 

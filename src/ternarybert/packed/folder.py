@@ -1,152 +1,216 @@
-"""Files in a folder, safely: reading never leaves the folder, writing never leaves half a folder behind.
+"""The packed folder: a Hugging Face folder whose weights are a fifteenth of their size.
 
-A new folder is written under another name beside its place, flushed to the disk, and renamed. When it replaces an older
-one, that is renamed away first and removed last, so at every moment a complete folder exists under one of the names.
+    config.json         the model's configuration and `quantization_config` (manifest.py)
+    model.safetensors   X.weight.codes and X.weight.scale for what is packed, everything else under its name
+    metrics.json        scores and sizes, optional
+    ..                  tokenizer, model card: whatever the exporter adds, not looked at here
+
+`read` gives a model only after every byte it hands out was checked; `write` leaves a complete folder or none.
+The format, byte by byte: docs/format.md.
 """
 
 from __future__ import annotations
 
-import os
-import secrets
+import hashlib
+import re
 import shutil
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
+from typing import Any, cast
 
-from ternarybert.errors import FolderExistsError, PackedConfigError, PackedError, TernaryBertError, UnsafeFileError
+import numpy as np
 
-PICKLED = (".bin", ".pt", ".pth", ".pkl", ".pickle", ".ckpt", ".joblib")
+from ternarybert import storage as files
+from ternarybert.errors import (
+    ContainerError,
+    NotPackedError,
+    PackedConfigError,
+    PackedTensorError,
+    UnsafeFileError,
+    nearby,
+)
+from ternarybert.packed import manifest, strict_json
+from ternarybert.packed.manifest import FORMAT_VERSION, QUANT_METHOD, Float, Layout, Manifest, PackedSpec, PlainSpec
+from ternarybert.packed.model import PackedModel
+from ternarybert.packed.tensor import PackedTensor
+from ternarybert.packed.weights_file import Array, map_container, write_container
 
-REPORT, REPORT_PAGE = "report", "report.html"  # what `ternarybert report` adds to a packed folder
+CONFIG, WEIGHTS, METRICS = "config.json", "model.safetensors", "metrics.json"
+JSON_LIMIT = 16 << 20  # bytes; BERT-base's config.json takes 25 kB
+_EXTRA_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.\-]*")
 
 
-def find_file(folder: Path, name: str) -> Path | None:
-    """Give the path of a regular file in the folder, None if there is none of that name."""
-    path = folder / name
-    if not os.path.lexists(path):
-        return None
-    if not path.is_file():  # a pipe would block us, a directory or a dangling link cannot be read
-        raise UnsafeFileError(f"{name} is not a regular file")
-    return path
+def write(
+    folder: str | Path,
+    model: PackedModel,
+    *,
+    extra_files: Mapping[str, bytes | Path] | None = None,
+    half: bool = False,
+    force: bool = False,
+) -> None:
+    """Write the folder, all or nothing; `force` replaces a packed folder, `half` stores plain tensors as float16."""
+    place, extra = Path(folder).absolute(), extra_files or {}  # so that "." has a name and a parent
+    model.check()
+    _check_extra(extra)
+    tensors = model.tensors
+    if half:
+        # transformers computes in the dtype of the first tensor it finds, unless the config names one.
+        model = replace(model, config={**model.config, "dtype": model.config.get("dtype") or "float32"})
+        tensors = {name: _halved(name, tensor) for name, tensor in tensors.items()}
+    with files.writing(folder):
+        _write(place, model, tensors, extra, force=force)
 
 
-def read_file(path: Path, limit: int) -> bytes:
-    """Read a whole file that must not be longer than the limit."""
-    with path.open("rb") as file:
-        data = file.read(limit + 1)
-    if len(data) > limit:
-        raise PackedConfigError(f"{path.name} is longer than {limit} bytes, which is the limit")
+def read(folder: str | Path) -> PackedModel:
+    """Read and check the folder; the tensors are views of the mapped file."""
+    with files.reading(folder):
+        return _read(Path(folder))
+
+
+def is_packed(folder: str | Path) -> bool:
+    """Tell whether this is a packed folder, of whatever format version; what is broken cannot be told, and is named."""
+    with files.reading(folder):
+        if not files.find_file(Path(folder), CONFIG):
+            return False
+        section = load_object(Path(folder), CONFIG).get("quantization_config")
+    return isinstance(section, dict) and section.get("quant_method") == QUANT_METHOD
+
+
+def load_object(place: Path, name: str) -> dict[str, Any]:
+    """Read a JSON object from a file of the folder."""
+    path = files.find_file(place, name)
+    if path is None:
+        raise NotPackedError(f"there is no {name}")
+    data = files.read_file(path, JSON_LIMIT)
+    try:
+        value = strict_json.loads(data)
+    except ValueError as error:
+        raise PackedConfigError(f"{name} is not JSON: {error}") from None
+    if not isinstance(value, dict):
+        raise PackedConfigError(f"{name} is not a JSON object")
+    return value
+
+
+def json_bytes(name: str, value: object) -> bytes:
+    """Make the bytes of a JSON file of the folder."""
+    try:
+        data = strict_json.dumps(value)
+    except ValueError as error:
+        raise PackedConfigError(f"what goes into {name} is not JSON: {error}") from None
+    if len(data) > JSON_LIMIT:
+        raise PackedConfigError(f"{name} would be {len(data)} bytes long; the limit is {JSON_LIMIT}")
     return data
 
 
-@contextmanager
-def reading(folder: str | Path) -> Iterator[None]:
-    """Let every error of the block name the folder, and those of the disk be ours."""
+# --- reading ---------------------------------------------------------------------------------------------------
+
+
+def _read(place: Path) -> PackedModel:
+    if not place.is_dir():
+        raise NotPackedError(f"there is no such folder{nearby(place)}")
+    files.refuse_escapes(place)
+    config = load_object(place, CONFIG)
+    announced = manifest.parse(config)
+    del config["quantization_config"]
+    arrays = _load_arrays(place, announced)
+    tensors = {name: _tensor(name, spec, arrays) for name, spec in sorted(announced.tensors.items())}
+    metrics = load_object(place, METRICS) if files.find_file(place, METRICS) else {}
+    model = PackedModel(config, tensors, announced.bits, announced.recipe, metrics)
+    model.check()
+    return model
+
+
+def _load_arrays(place: Path, announced: Manifest) -> dict[str, Array]:
+    path = files.find_file(place, WEIGHTS)
+    if path is None:
+        pickled = sorted(path.name for path in place.iterdir() if path.name.lower().endswith(files.PICKLED))
+        if pickled:
+            raise UnsafeFileError(f"there is no {WEIGHTS}, and {pickled[0]} is a pickled file, which is never read")
+        raise NotPackedError(f"there is no {WEIGHTS}")
+    arrays, mapped = map_container(path)
+    _check_layout(announced.layout(), arrays)
+    if announced.sha256 and hashlib.sha256(mapped).hexdigest() != announced.sha256:
+        raise ContainerError(f"{WEIGHTS} is damaged: its SHA-256 is not the one in config.json; copy it again")
+    return arrays
+
+
+def _check_layout(expected: Layout, arrays: Mapping[str, Array]) -> None:
+    for names, reason in ((expected.keys() - arrays, "lacks"), (arrays.keys() - expected, "has, but not config.json,")):
+        if names:
+            more = f" and {len(names) - 1} more" if len(names) > 1 else ""
+            raise PackedTensorError(f"{WEIGHTS} {reason} the tensor '{min(names)}'{more}")
+    for name, (dtype, shape) in expected.items():
+        array = arrays[name]
+        if array.dtype != dtype or array.shape != shape:
+            raise PackedTensorError(
+                f"tensor '{name}' is {array.dtype} of shape {array.shape}; config.json says {dtype} of {shape}"
+            )
+
+
+def _tensor(name: str, spec: PackedSpec | PlainSpec, arrays: Mapping[str, Array]) -> PackedTensor | Float:
+    if isinstance(spec, PlainSpec):
+        return cast(Float, arrays[name])
+    coding = spec.coding
+    codes, scale = cast(Any, arrays[f"{name}.codes"]), cast(Any, arrays[f"{name}.scale"])
     try:
-        yield
-    except PackedError as error:
-        raise type(error)(f"{folder}: {error}") from error
-    except OSError as error:
-        raise PackedError(f"{folder}: cannot be read: {error.strerror or error}") from error
+        return PackedTensor(coding.bits, coding.levels, coding.packing, spec.shape, codes, scale)
+    except PackedTensorError as error:
+        raise PackedTensorError(f"tensor '{name}': {error}") from None
 
 
-@contextmanager
-def writing(folder: str | Path) -> Iterator[None]:
-    """Let the errors of the disk be ours."""
-    try:
-        yield
-    except TernaryBertError:  # some of them are errors of the disk by descent
-        raise
-    except OSError as error:
-        raise PackedError(f"{folder}: cannot be written: {error.strerror or error}") from error
+# --- writing ---------------------------------------------------------------------------------------------------
 
 
-def refuse_escapes(folder: Path) -> None:
-    """Refuse symbolic links that lead out of the folder, for every file that this or another library will open."""
-    here = Path(os.path.realpath(folder))
-    # The hub's download cache: snapshots/<commit>/[folder/]config.json -> [../]../../blobs/<hash>
-    snapshots = next((parent for parent in here.parents if parent.name == "snapshots"), None)
-    roots = [str(here), *([str(snapshots.parent / "blobs")] if snapshots else [])]
-    for entry in folder.iterdir():
-        target = os.path.realpath(entry)
-        if entry.is_symlink() and not any(os.path.commonpath([root, target]) == root for root in roots):
-            raise UnsafeFileError(f"{entry.name} is a symbolic link that leads out of the folder, to {target}")
+def _check_extra(extra: Mapping[str, bytes | Path]) -> None:
+    for name, content in extra.items():
+        if not _EXTRA_NAME.fullmatch(name) or name in (CONFIG, WEIGHTS, METRICS):
+            raise UnsafeFileError(f"{name!r} cannot be the name of an additional file")
+        if name.lower().endswith(files.PICKLED):
+            raise UnsafeFileError(f"{name} is a pickled file, which does not belong into a packed folder")
+        if isinstance(content, Path) and not content.is_file():
+            raise UnsafeFileError(f"{content} is not a regular file")
 
 
-def refuse_same(source: Path, place: Path) -> None:
-    """Refuse to write where one reads, by whichever way the two paths lead there: what is not written anew is lost."""
-    same = False
-    with suppress(OSError):  # of two paths one of which leads nowhere
-        same = place.samefile(source)
-    if same:
-        raise FolderExistsError(f"{place} is the folder that is read; choose another place")
+def _write(
+    place: Path,
+    model: PackedModel,
+    tensors: Mapping[str, PackedTensor | Float],
+    extra: Mapping[str, bytes | Path],
+    *,
+    force: bool,
+) -> None:
+    def check() -> None:
+        files.check_place(place, replaceable=force and is_packed(place))
+
+    with files.replacing(place, check) as staging:
+        digest = write_container(staging / WEIGHTS, manifest.arrays(tensors))
+        (staging / CONFIG).write_bytes(_config_bytes(model, tensors, digest))
+        (staging / METRICS).write_bytes(json_bytes(METRICS, model.metrics))
+        for name, content in extra.items():
+            if isinstance(content, Path):
+                shutil.copyfile(content, staging / name)
+            else:
+                (staging / name).write_bytes(content)
 
 
-def check_place(folder: Path, *, replaceable: bool) -> None:
-    """Refuse a place that is taken; `replaceable` says that a folder there may go."""
-    if not os.path.lexists(folder) or (folder.is_dir() and not folder.is_symlink() and not any(folder.iterdir())):
-        return
-    if folder.is_symlink() or not folder.is_dir():
-        raise FolderExistsError(f"{folder} exists and is not a folder; choose another place")
-    if not replaceable:
-        raise FolderExistsError(f"{folder} exists; choose another place (--force replaces a model of the same kind)")
-    if kept := [entry.name for entry in folder.iterdir() if _is_kept(entry)]:
-        raise FolderExistsError(f"{folder} holds the folder '{kept[0]}', which overwriting would delete; move it first")
+def _halved(name: str, tensor: PackedTensor | Float) -> PackedTensor | Float:
+    if isinstance(tensor, PackedTensor):
+        return tensor
+    with np.errstate(over="ignore"):
+        half = tensor.astype(np.float16)
+    if not np.isfinite(half).all():
+        raise PackedTensorError(f"tensor '{name}' has values above {np.finfo(np.float16).max}, too large for float16")
+    return half
 
 
-def _is_kept(entry: Path) -> bool:
-    return entry.is_dir() and not entry.is_symlink() and not (entry.name == REPORT and is_report(entry))
-
-
-def is_report(folder: Path) -> bool:
-    """Whether a folder holds a report and nothing else, which can be made again."""
-    names = [entry.name for entry in folder.iterdir() if entry.is_file() and not entry.is_symlink()]
-    others = [name for name in names if not name.endswith((".svg", ".png")) and name != REPORT_PAGE]
-    return REPORT_PAGE in names and not others and len(names) == len(list(folder.iterdir()))
-
-
-@contextmanager
-def replacing(folder: Path, check: Callable[[], None]) -> Iterator[Path]:
-    """Give an empty folder to fill; it takes the place when the block ends well, and vanishes when it does not.
-
-    `check` raises if the place must not be taken. It is asked before the work and again after it, which may be long.
-    """
-    check()
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    token = secrets.token_hex(4)
-    staging = folder.parent / f".{folder.name}.{token}.new"
-    staging.mkdir()
-    try:
-        yield staging
-        for path in staging.iterdir():
-            _flush(path)
-        _flush(staging)
-        check()
-        _install(staging, folder, folder.parent / f".{folder.name}.{token}.old")
-        _flush(folder.parent)
-    except BaseException:
-        shutil.rmtree(staging, ignore_errors=True)
-        raise
-
-
-def _install(staging: Path, folder: Path, retired: Path) -> None:
-    if not folder.is_dir() or not any(folder.iterdir()):
-        staging.replace(folder)
-        return
-    folder.rename(retired)
-    try:
-        staging.rename(folder)
-    except BaseException:
-        retired.rename(folder)
-        raise
-    shutil.rmtree(retired, ignore_errors=True)
-
-
-def _flush(path: Path) -> None:
-    if os.name == "nt" and path.is_dir():  # Windows cannot open a directory, and needs no flush of one
-        return
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
+def _config_bytes(model: PackedModel, tensors: Mapping[str, PackedTensor | Float], digest: str) -> bytes:
+    section = {
+        "quant_method": QUANT_METHOD,
+        "format_version": FORMAT_VERSION,
+        "bits": model.bits,
+        "sha256": digest,
+        "recipe": model.recipe,
+        "tensors": manifest.describe(tensors),
+    }
+    return json_bytes(CONFIG, {**model.config, "quantization_config": section})

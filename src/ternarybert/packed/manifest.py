@@ -23,9 +23,9 @@ import numpy.typing as npt
 
 from ternarybert.errors import FormatVersionError, NotPackedError, PackedConfigError, PackedTensorError
 from ternarybert.packed.codec import Coding
-from ternarybert.packed.container import Array, is_name
 from ternarybert.packed.names import is_word_embedding
 from ternarybert.packed.tensor import PackedTensor
+from ternarybert.packed.weights_file import Array, is_name
 
 Float = npt.NDArray[np.float32] | npt.NDArray[np.float16]
 Tensors = Mapping[str, PackedTensor | Float]

@@ -1,4 +1,8 @@
-"""A model as it lies in the folder, and what makes it one that can be used."""
+"""A model as it lies in the folder, and what makes it one that can be used.
+
+MERGED-DOCS:
+The recipe that a packed folder carries.
+"""
 
 from __future__ import annotations
 
@@ -8,12 +12,27 @@ from typing import Any
 
 import numpy as np
 
-from ternarybert.errors import PackedConfigError, PackedTensorError
-from ternarybert.packed.container import is_name
+from ternarybert.errors import PackedConfigError, PackedTensorError, RecipeError
 from ternarybert.packed.manifest import FLOATS, Float, check_bits
 from ternarybert.packed.names import check_fit
 from ternarybert.packed.parts import check_complete
 from ternarybert.packed.tensor import PackedTensor
+from ternarybert.packed.weights_file import is_name
+from ternarybert.recipe import Recipe
+
+
+def recipe_of(content: PackedModel) -> Recipe:
+    """The folder's recipe, which says how activations are quantized and how training goes on."""
+    if not content.recipe:
+        raise PackedConfigError("the folder has no recipe, so nothing says how its activations are quantized")
+    try:
+        recipe = Recipe.from_dict(content.recipe)
+    except RecipeError as error:
+        raise PackedConfigError(f"the folder's recipe cannot be used: {error}") from error
+    if str(recipe.bits) != content.bits:
+        raise PackedConfigError(f"the folder is packed at {content.bits}, but its recipe says {recipe.bits}")
+    return recipe
+
 
 _BLOCK = 1 << 20  # elements looked at together
 

@@ -1,19 +1,217 @@
-"""From folders to a page: all models side by side, a chapter for each, and speed."""
+"""From folders to a page: all models side by side, a chapter for each, and speed.
+
+MERGED-DOCS:
+The chapter about one model: which parts it has, and what they say.
+---
+The model card's list of figures; a newer report replaces it.
+"""
 
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from ternarybert.bench import table as bench_table
-from ternarybert.errors import DataError
-from ternarybert.report import charts
-from ternarybert.report.chapter import chapter_of, score_text
-from ternarybert.report.collect import Model, points_of, read_models
-from ternarybert.report.inside_part import TEXTS, Text
-from ternarybert.report.page import Chapter, Page, Part, Table
+from ternarybert.bench import report as bench_table
+from ternarybert.data.metrics import mistakes
+from ternarybert.errors import DataError, OutputError
+from ternarybert.packed.inspect import TensorStats
+from ternarybert.packed.names import in_order, short_name
+from ternarybert.report import charts, weights
+from ternarybert.report.collect import Model, Run, level_shares, per_matrix, points_of, read_models
+from ternarybert.report.inside_charts import TEXTS, Text, inside_parts
+from ternarybert.report.page import Chapter, Fact, Page, Part, Table
+from ternarybert.report.picture import Picture
+from ternarybert.storage import REPORT_PAGE
+
+_MOST_CLASSES = 12  # of a confusion matrix that can be read
+_MOST_MISTAKES = 15
+_HOW_TO_SEE_MORE = (
+    "With the model that this one was made from, a report also shows the weights before and after, the error of every "
+    "tensor, the distributions of hidden representations and attention side by side: "
+    "ternarybert report FOLDER --teacher TEACHER"
+)
+
+
+def chapter_of(model: Model, prefix: str, texts: Sequence[Text]) -> Chapter:
+    """Everything about a model; the names of its figures begin with `prefix`."""
+    parts = [_score_part(model, prefix)]
+    if model.run is not None:
+        parts += [_curves(model.run, prefix), *_confusion(model.run, prefix)]
+    parts.append(_weights(model, prefix))
+    if model.before is not None:
+        parts.append(Part("Weights before and after", pictures=weights.pictures(model.packed, model.before, prefix)))
+    if model.teacher is not None:
+        parts += inside_parts(model.folder, model.teacher, texts, prefix)
+    else:
+        parts.append(Part("More with the teacher", [_HOW_TO_SEE_MORE]))
+    return Chapter(model.name, parts, _facts(model))
+
+
+def _facts(model: Model) -> list[Fact]:
+    sizes, run = model.inspection, model.run
+    facts = [
+        Fact(
+            "size of all tensors",
+            f"{sizes.mib:.2f} MiB",
+            f"{sizes.mb:.2f} MB; float32 {sizes.float32_bytes / 2**20:.1f} MiB",
+        ),
+        Fact("smaller than float32", f"{sizes.ratio:.1f} times", f"{sizes.bits} bits"),
+    ]
+    if run is not None:
+        teacher = "" if run.teacher_score is None else f"teacher {run.teacher_score:.2f}"
+        facts.append(Fact(f"{run.metric}, best", score_text(run.best.scores[run.metric]), teacher))
+        facts.append(
+            Fact(f"{run.metric}, last", score_text(run.final.scores[run.metric]), f"after {run.final.step} steps")
+        )
+        if "agreement" in run.best.scores and run.metric != "agreement":
+            facts.append(Fact("agreement", score_text(run.best.scores["agreement"]), "with the teacher"))
+    return facts
+
+
+def _score_part(model: Model, prefix: str) -> Part:
+    run = model.run
+    size = Table(
+        "Size of all tensors",
+        ["", "bytes", "MB", "MiB"],
+        [[name, f"{n:,}", f"{n / 1e6:.2f}", f"{n / 2**20:.2f}"] for name, n in _sizes(model)],
+    )
+    if run is None:
+        return Part(
+            "Score and size", ["The folder's metrics.json tells no scores: it was not made by ternarize."], [size]
+        )
+    rows = []
+    for part, scores in run.best.sets.items():
+        for metric, best in scores.items():
+            values = [run.teacher.get(part, {}).get(metric), best, run.final.sets.get(part, {}).get(metric)]
+            rows.append([f"{part}: {metric}", *map(score_text, values)])
+    table = Table(f"Scores of task {run.task}", ["", "teacher", "packed", "last"], rows)
+    text = [
+        f"Of {len(run.evaluations)} evaluations the best by {run.metric} was packed. It was chosen on these very rows, "
+        "so its score flatters; the last one's does not."
+        if run.kept == "best"
+        else f"The student of the last of {len(run.evaluations)} evaluations was packed, whatever its score."
+    ]
+    [points] = points_of([model]).values()
+    pictures = [charts.size_accuracy(points, run.metric, f"{prefix}size")]
+    made = f"Recipe {run.recipe}, seed {run.seed}, {run.seconds / 60:.0f} minutes of training"
+    with_what = ", ".join(f"{name} {value}" for name, value in run.versions.items())
+    return Part("Score and size", [*text, f"{made}; {with_what}."], [table, size], pictures)
+
+
+def _sizes(model: Model) -> list[tuple[str, int]]:
+    quantized = sum(tensor.bytes for tensor in model.inspection.tensors if tensor.granularity is not None)
+    total = model.inspection.bytes
+    return [
+        ("packed weights", quantized),
+        ("what stays float", total - quantized),
+        ("together", total),
+        ("the same in float32", model.inspection.float32_bytes),
+    ]
+
+
+def _curves(run: Run, prefix: str) -> Part:
+    if run.losses:
+        return Part(
+            "Training", pictures=[charts.score_curve(run, f"{prefix}scores"), charts.loss_curve(run, f"{prefix}loss")]
+        )
+    missing = "The losses over the steps are not in this folder's metrics.json: an older version of ternarize made it."
+    return Part("Training", [missing], pictures=[charts.score_curve(run, f"{prefix}scores")])
+
+
+def _confusion(run: Run, prefix: str) -> list[Part]:
+    if not run.confusion:
+        return []
+    labels, first = run.labels, next(iter(run.best.sets))
+    text = [f"Answers on {first}: rows are true labels, columns answers."]
+    if len(labels) <= _MOST_CLASSES:
+        drawn = [
+            charts.confusion(counts, labels, whose, f"{prefix}confusion-{whose}")
+            for whose, counts in run.confusion.items()
+        ]
+        return [Part("Confusion", text, pictures=drawn)]
+    tables = [
+        Table(f"Most frequent mistakes of the {whose}, of {len(labels)} labels", ["true label", "answer", "rows"], rows)
+        for whose, counts in run.confusion.items()
+        if (rows := [[labels[i], labels[j], str(n)] for n, i, j in mistakes(counts)[:_MOST_MISTAKES]])
+    ]
+    return [Part("Confusion", tables=tables)]
+
+
+def _weights(model: Model, prefix: str) -> Part:
+    zeros, error = per_matrix(model.inspection, "zeros"), per_matrix(model.inspection, "relative_error")
+    pictures = []
+    if shares := level_shares(model.packed):
+        pictures.append(charts.levels(shares, f"{prefix}levels"))
+    caption = (
+        "Share of weights that are 0 in every matrix. A third to a half is usual; near 0 or 1, a threshold went astray."
+    )
+    pictures.append(charts.matrix_map(zeros, f"{prefix}zeros", "Zeros", caption, percent=True))
+    text = []
+    if model.before is not None:
+        caption = "Relative L2 error ‖ŵ - w‖ / ‖w‖ of every matrix against the teacher's; training moves weights, too."
+        pictures.append(charts.matrix_map(error, f"{prefix}error", "Error", caption, percent=False))
+    elif model.teacher is not None:
+        text = ["The teacher has another number of layers, so the student did not start from its weights."]
+    return Part("Weights", text, pictures=pictures, long_tables=[_tensors(model)])
+
+
+def _tensors(model: Model) -> Table:
+    listed = sorted((t for t in model.inspection.tensors if t.granularity), key=lambda t: in_order(t.name))
+    headings = ["tensor", "shape", "bits", "bytes", "zeros", "scale", "per"]
+    compared = model.before is not None
+    rows = [_tensor_row(tensor, compared) for tensor in listed]
+    return Table(
+        f"All {len(listed)} packed tensors (their names count layers from 0)",
+        [*headings, *(["error", "cosine"] if compared else [])],
+        rows,
+    )
+
+
+def _tensor_row(tensor: TensorStats, compared: bool) -> list[str]:
+    assert tensor.scale_min is not None and tensor.scale_max is not None
+    scale = f"{tensor.scale_min:.3g}"
+    if tensor.scale_max != tensor.scale_min:
+        scale += f" … {tensor.scale_max:.3g}"
+    row = [short_name(tensor.name), " × ".join(map(str, tensor.shape)), str(tensor.bits), f"{tensor.bytes:,}"]
+    row += [f"{tensor.zeros:.1%}", scale, tensor.granularity or ""]
+    if compared:
+        row += ["" if value is None else f"{value:.3f}" for value in (tensor.relative_error, tensor.cosine)]
+    return row
+
+
+def score_text(value: float | None) -> str:
+    """A score, or nothing where there is none."""
+    return "" if value is None else f"{value:.2f}"
+
+
+CARD = "README.md"
+_BEGIN, _END = "<!-- figures of ternarybert report -->", "<!-- end of figures -->"
+
+
+def link_figures(folder: Path, output: Path, pictures: Sequence[Picture]) -> bool:
+    """List the figures in the folder's model card; False if there is no card, or the report lies elsewhere."""
+    card, place = folder / CARD, output.resolve()
+    if not card.is_file() or not place.is_relative_to(folder.resolve()):
+        return False
+    try:
+        text = card.read_text(encoding="utf-8")
+    except UnicodeDecodeError as error:
+        raise OutputError(f"{card} is not UTF-8 text, so the figures cannot be linked in it") from error
+    block = _block(place.relative_to(folder.resolve()).as_posix(), pictures)
+    known = re.compile(re.escape(_BEGIN) + ".*?" + re.escape(_END) + r"\n?", re.DOTALL)
+    updated = known.sub(lambda _: block, text) if known.search(text) else f"{text.rstrip()}\n\n{block}"
+    draft = card.with_name(f".{CARD}.new")
+    draft.write_text(updated, encoding="utf-8")
+    draft.replace(card)
+    return True
+
+
+def _block(where: str, pictures: Sequence[Picture]) -> str:
+    links = "\n".join(f"- [{picture.title}]({where}/{picture.name}.png)" for picture in pictures)
+    return f"{_BEGIN}\n## Figures\n\n[All on one page]({where}/{REPORT_PAGE}), or one by one:\n\n{links}\n{_END}\n"
 
 
 def build(

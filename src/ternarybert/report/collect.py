@@ -11,12 +11,12 @@ import numpy as np
 import numpy.typing as npt
 
 from ternarybert import packed
+from ternarybert.data.metrics import mean_scores
 from ternarybert.errors import DataError, OptionError
 from ternarybert.packed import PackedModel, PackedTensor
+from ternarybert.packed.hf_folder import read_config, read_tensors
 from ternarybert.packed.inspect import Inspection, inspect_model
 from ternarybert.packed.names import RULES, find_rule
-from ternarybert.packed.plain import read_config, read_tensors
-from ternarybert.tasks.scores import mean_scores
 
 Scores = dict[str, float]
 Floats = npt.NDArray[np.floating[Any]]

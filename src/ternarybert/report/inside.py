@@ -18,10 +18,10 @@ from torch import Tensor
 from transformers import AutoModel, PreTrainedModel
 
 import ternarybert
-from ternarybert.distill.losses import layer_map
-from ternarybert.distill.models import check_tokenizer, finding, load_tokenizer
 from ternarybert.errors import UnsupportedModelError
 from ternarybert.student import expose_scores
+from ternarybert.training.losses import layer_map
+from ternarybert.training.models import check_tokenizer, finding, load_tokenizer
 
 Array = npt.NDArray[np.float32]
 Text = tuple[str, ...]  # a text or a pair

@@ -9,8 +9,8 @@ from pathlib import Path
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 import ternarybert
-from ternarybert.packed.folder import REPORT_PAGE, check_place, is_report, replacing, writing
 from ternarybert.report.picture import Picture
+from ternarybert.storage import REPORT_PAGE, check_place, is_report, replacing, writing
 
 _TEMPLATE = "page.html.jinja"
 

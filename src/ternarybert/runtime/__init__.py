@@ -5,9 +5,8 @@
 """
 
 from ternarybert.runtime.engine import Engine, kernels
-from ternarybert.runtime.heads import Classifier, Tagger
 from ternarybert.runtime.load import load
-from ternarybert.runtime.model import Model
+from ternarybert.runtime.model import Classifier, Model, Tagger
 from ternarybert.runtime.oracle import Oracle
 from ternarybert.runtime.results import Answer, Label, Labels, Number, Tags, Word
 

@@ -14,25 +14,14 @@ from typing import Any
 
 import numpy as np
 
-from ternarybert import _native
+from ternarybert import native
 from ternarybert.errors import InputError, KernelError, NativeLibraryError, OptionError, suggest
+from ternarybert.native import CBatch, CConfig, CError, CLayer, CLinear, CMatrix, CNorm, FloatPointer, IntPointer, check
+from ternarybert.native import engine_library as library
 from ternarybert.packed import PackedTensor
-from ternarybert.runtime.abi import (
-    CBatch,
-    CConfig,
-    CError,
-    CLayer,
-    CLinear,
-    CMatrix,
-    CNorm,
-    FloatPointer,
-    IntPointer,
-    check,
-    library,
-)
 from ternarybert.runtime.network import Batch, Floats, Ints, Layer, Linear, Matrix, Network, Norm, Output
 
-KERNEL_VARIABLE, THREADS_VARIABLE = _native.KERNEL_VARIABLE, "TERNARYBERT_THREADS"
+KERNEL_VARIABLE, THREADS_VARIABLE = native.KERNEL_VARIABLE, "TERNARYBERT_THREADS"
 _MOST_THREADS = 1024
 
 

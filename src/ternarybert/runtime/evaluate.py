@@ -14,13 +14,8 @@ from typing import Any
 import numpy as np
 
 import ternarybert
-from ternarybert.errors import LabelError, TruncationWarning, UnsupportedModelError
-from ternarybert.runtime.answerer import Answerer
-from ternarybert.runtime.heads import Classifier
-from ternarybert.runtime.load import load
-from ternarybert.runtime.model import Model
-from ternarybert.tasks import SquadData, TaskData, align_labels
-from ternarybert.tasks.scores import (
+from ternarybert.data import SquadData, TaskData, align_labels
+from ternarybert.data.metrics import (
     Logits,
     answer_scores,
     check_questions,
@@ -31,9 +26,12 @@ from ternarybert.tasks.scores import (
     task_scores,
     tell_share,
 )
-from ternarybert.tasks.squad import SquadTask
-from ternarybert.tasks.squad_answers import Prediction
-from ternarybert.tasks.task import Task
+from ternarybert.data.squad.spans import Prediction
+from ternarybert.data.squad.task import SquadTask
+from ternarybert.data.task import Task
+from ternarybert.errors import LabelError, TruncationWarning, UnsupportedModelError
+from ternarybert.runtime.load import load
+from ternarybert.runtime.model import Answerer, Classifier, Model
 
 _AT_ONCE = 1024  # texts between two reports
 

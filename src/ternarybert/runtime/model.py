@@ -1,7 +1,13 @@
-"""A loaded model: texts in, answers out.
+"""What a model's outputs mean: classifiers of texts and of words. Questions are answered in `answerer.py`.
+
+MERGED-DOCS:
+A loaded model: texts in, answers out.
 
 A text's answer does not depend on the others: batches are only there to keep the engine busy. Every method may be
 called from several threads at a time. What the answers are, `heads.py` says.
+
+---
+Question answering: windows over the context, and the best span of all of them (tasks/squad_*.py).
 """
 
 from __future__ import annotations
@@ -9,6 +15,7 @@ from __future__ import annotations
 import time
 import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from itertools import islice, pairwise
 from typing import Any, ClassVar
 
@@ -16,8 +23,20 @@ import numpy as np
 from numpy.typing import NDArray
 from tokenizers import Encoding
 
-from ternarybert.errors import InputError, PackedConfigError, TruncationWarning, UnsupportedModelError, suggest
+from ternarybert.data.squad.questions import Question
+from ternarybert.data.squad.spans import Prediction
+from ternarybert.data.squad.task import SquadTask, answering_task
+from ternarybert.data.squad.windows import Window, Windower
+from ternarybert.errors import (
+    DataError,
+    InputError,
+    PackedConfigError,
+    TruncationWarning,
+    UnsupportedModelError,
+    suggest,
+)
 from ternarybert.runtime.network import Batch, Floats, Output, Runner
+from ternarybert.runtime.results import Answer, Label, Labels, Number, Tags, Word, shares, sigmoid, softmax
 from ternarybert.runtime.text import Text, TextEncoder, as_stream, as_texts
 
 POOLINGS = {"mean": Output.MEAN, "cls": Output.FIRST, "pooler": Output.DENSE, "tokens": Output.HIDDEN}
@@ -176,3 +195,125 @@ def _stack(rows: Sequence[Floats], width: int) -> NDArray[np.float32]:
 def _unit(rows: Floats) -> Floats:
     length = np.linalg.norm(rows, axis=-1, keepdims=True)
     return np.asarray(rows / np.maximum(length, np.finfo(np.float32).tiny))
+
+
+_AT_ONCE = 256  # questions whose logits are in memory together when many are scored
+
+
+class Answerer(Model):
+    """Answers questions with a piece of a context, however long that is."""
+
+    output = Output.TOKEN_LOGITS
+
+    def __init__(self, *args: Any, **more: Any) -> None:
+        super().__init__(*args, **more)
+        # What the model was trained on: after SQuAD 2.0 it may say that there is no answer.
+        self.task: SquadTask = answering_task(self.config)
+        self._windower: tuple[SquadTask, Windower] | None = None
+
+    def stream(self, texts: Iterable[Any]) -> Iterator[Answer]:
+        """Answer pairs of a question and a context."""
+        for chunk in chunks(as_stream(texts), first=1):  # a single context may take seconds
+            yield from self._answer_all(chunk)
+
+    def _answer_all(self, chunk: Sequence[Text]) -> list[Answer]:
+        answers = [Answer(None, 1.0, None, None)] * len(chunk)  # of a context in which there surely is nothing
+        questions = []
+        for place, pair in enumerate(chunk):
+            if isinstance(pair, str):
+                raise InputError(f"a question needs a context to look in: (question, context), not {pair!r:.40}")
+            if pair[1].strip():
+                try:
+                    questions.append(Question(*pair, id=str(place)))
+                except DataError as error:
+                    raise InputError(f"{pair!r:.60}: {error}") from error
+        for prediction in self._predict(self._cut(questions), self.task):
+            answers[int(prediction.id)] = Answer.of(prediction)
+        return answers
+
+    def predictions(self, questions: Sequence[Question], task: SquadTask) -> Iterator[Prediction]:
+        """What is said to each question, by the rules of a task, for scoring."""
+        windower = self._windower_of(task)
+        for first in range(0, len(questions), _AT_ONCE):
+            yield from self._predict(windower.windows(questions[first : first + _AT_ONCE]), task)
+
+    def _predict(self, windows: list[Window], task: SquadTask) -> list[Prediction]:
+        # Windows have types of their own, whatever the folder's tokenizer would give in transformers.
+        types = self.text.model_has_types
+        inputs = [(window.input_ids, window.token_type_ids if types else None) for window in windows]
+        rows = self._compute(inputs, Output.TOKEN_LOGITS)
+        return task.predict(windows, [part[:, 0] for part in rows], [part[:, 1] for part in rows])
+
+    def _cut(self, questions: list[Question]) -> list[Window]:
+        try:
+            return self._windows().windows(questions)
+        except DataError:  # a context may hold nothing that the tokenizer sees, such as control characters only
+            encode = self.text.tokenizer.encode
+            seen = [one for one in questions if encode(one.context, add_special_tokens=False).ids]
+            return self._windows().windows(seen)
+
+    def _windows(self) -> Windower:
+        if self._windower is None or self._windower[0] != self.task:  # made when needed: it copies the tokenizer
+            self._windower = self.task, self._windower_of(self.task)
+        return self._windower[1]
+
+    def _windower_of(self, task: SquadTask) -> Windower:
+        fitting = replace(task, max_length=min(task.max_length, self.max_length))
+        return fitting.windower(self.text.tokenizer, parallel=self.num_threads > 1)
+
+
+class Classifier(Model):
+    """Classes, several classes or a number for a text or a pair."""
+
+    output = Output.LOGITS
+
+    def __init__(self, *args: Any, **more: Any) -> None:
+        super().__init__(*args, **more)
+        self.problem = problem_of(self.config, len(self.labels))
+
+    def _answer(self, text: Text, encoding: Encoding, rows: Floats) -> Label | Labels | Number:
+        logits = rows[0].tolist()
+        if self.problem == "regression":
+            return Number(logits[0], tuple(logits))
+        if self.problem == "multi_label_classification":
+            scores = dict(zip(self.labels, map(sigmoid, logits), strict=True))
+            return Labels(tuple(name for name, score in scores.items() if score >= 0.5), scores)
+        scores = dict(zip(self.labels, shares(logits), strict=True))
+        best = self.labels[int(rows[0].argmax())]
+        return Label(best, scores[best], scores)
+
+
+class Tagger(Model):
+    """A label for every word of a text."""
+
+    output = Output.TOKEN_LOGITS
+    needs_offsets = True
+
+    def _answer(self, text: Text, encoding: Encoding, rows: Floats) -> Tags:
+        """A word has the label of its first token, which is the one that models are trained on."""
+        if not isinstance(text, str):
+            raise InputError("words are labelled in a single text, not in a pair")
+        shares, words, spans = softmax(rows), encoding.word_ids, encoding.offsets
+        tagged: list[Word] = []
+        for token, word in enumerate(words):
+            if word is None or (token and words[token - 1] == word):
+                continue
+            last = token
+            while last + 1 < len(words) and words[last + 1] == word:
+                last += 1
+            start, end = spans[token][0], spans[last][1]
+            start += len(text[start:end]) - len(text[start:end].lstrip())  # some tokenizers count the blank before
+            best = int(rows[token].argmax())
+            tagged.append(Word(text[start:end], self.labels[best], float(shares[token, best]), start, end))
+        return Tags(text, tuple(tagged))
+
+
+def problem_of(config: Mapping[str, Any], labels: int) -> str:
+    """What the outputs mean, as transformers trains them."""
+    said = config.get("problem_type")
+    if said is None:
+        return "regression" if labels == 1 else "single_label_classification"
+    known = ("regression", "single_label_classification", "multi_label_classification")
+    if said not in known:
+        raise PackedConfigError(f"config.json has problem_type '{said}'{suggest(said, known)}")
+    return str(said)

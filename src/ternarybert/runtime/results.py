@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 if TYPE_CHECKING:
-    from ternarybert.tasks.squad_answers import Prediction
+    from ternarybert.data.squad.spans import Prediction
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from ternarybert.quantize.ste import straight_through
 from ternarybert.quantize.uniform import minmax_levels, symmetric_levels
 from ternarybert.recipe import SAMPLE, TOKEN, ActivationScheme, Granularity
-from ternarybert.student.exact import Codes, quantize
+from ternarybert.student.integer_eval import Codes, quantize
 
 
 @dataclass

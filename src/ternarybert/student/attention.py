@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from transformers import AttentionInterface, AttentionMaskInterface
 from transformers.masking_utils import eager_mask
 
-from ternarybert.student import exact
+from ternarybert.student import integer_eval
 from ternarybert.student.activations import ActivationQuantizer
 
 NAME = "ternarybert"
@@ -34,7 +34,7 @@ def scored_attention(
     quantizer: ActivationQuantizer | None = getattr(module, QUANTIZER, None)
     # 1/sqrt(d_h), as every BERT computes it; the paper's text has 1/sqrt(d).
     scale = query.shape[-1] ** -0.5 if scaling is None else scaling
-    if quantizer is not None and exact.evaluating(module, query):
+    if quantizer is not None and integer_eval.evaluating(module, query):
         return _evaluated(quantizer, query, key, value, attention_mask, scale)
     if quantizer is not None:
         query, key, value = quantizer.heads(query), quantizer.heads(key), quantizer.values(value)
@@ -51,9 +51,9 @@ def _evaluated(
     quantizer: ActivationQuantizer, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, scale: float
 ) -> tuple[Tensor, Tensor]:
     """The student's attention from integer codes."""
-    scores = exact.scores(quantizer.heads_codes(query), quantizer.heads_codes(key), scale)
-    probabilities = quantizer.probabilities_codes(exact.softmax(scores, mask))
-    context = exact.context(probabilities, quantizer.values_codes(value), quantizer.real_keys())
+    scores = integer_eval.scores(quantizer.heads_codes(query), quantizer.heads_codes(key), scale)
+    probabilities = quantizer.probabilities_codes(integer_eval.softmax(scores, mask))
+    context = integer_eval.context(probabilities, quantizer.values_codes(value), quantizer.real_keys())
     return context.transpose(1, 2).contiguous(), scores
 
 

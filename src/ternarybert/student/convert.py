@@ -17,7 +17,7 @@ from ternarybert.errors import UnsupportedModelError
 from ternarybert.recipe import Recipe
 from ternarybert.student.activations import ActivationQuantizer, Padding
 from ternarybert.student.attention import NAME, QUANTIZER
-from ternarybert.student.exact import evaluate_exactly
+from ternarybert.student.integer_eval import evaluate_exactly
 from ternarybert.student.layers import QuantizedWeight, TernaryEmbedding, TernaryLinear
 
 

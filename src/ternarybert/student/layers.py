@@ -17,7 +17,7 @@ from torch.autograd.graph import increment_version
 from torch.optim import Optimizer
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
-from ternarybert import _native
+from ternarybert import native
 from ternarybert.quantize import (
     Quantized,
     quantize_laq,
@@ -28,9 +28,9 @@ from ternarybert.quantize import (
 )
 from ternarybert.quantize.quantized import dequantize
 from ternarybert.recipe import ROW, WeightScheme
-from ternarybert.student import exact, native, short
+from ternarybert.student import integer_eval, products
 from ternarybert.student.activations import ActivationQuantizer
-from ternarybert.student.short import ShortGradients
+from ternarybert.student.products import ShortGradients
 
 
 def _count_change(optimizer: Optimizer, *_: Any) -> None:
@@ -67,7 +67,7 @@ class QuantizedWeight(nn.Module):
     bits: int
     second_moment: SecondMoment
     _cache: tuple[tuple[Any, ...], Tensor] | None
-    _integers: tuple[tuple[Any, ...], exact.Weight] | None
+    _integers: tuple[tuple[Any, ...], integer_eval.Weight] | None
 
     def set_scheme(self, scheme: WeightScheme, bits: int) -> None:
         """How to quantize; to be called once, by whoever makes the layer."""
@@ -87,11 +87,11 @@ class QuantizedWeight(nn.Module):
             self._cache = (self._state, w_hat.to(self.weight.dtype))
         return self._cache[1]
 
-    def integers(self) -> exact.Weight:
+    def integers(self) -> integer_eval.Weight:
         """The weight's codes and scales, remembered until it changes."""
         if self._integers is None or self._integers[0] != self._state:
             quantized = self.quantized()
-            self._integers = (self._state, exact.Weight.of(quantized.codes, quantized.scale))
+            self._integers = (self._state, integer_eval.Weight.of(quantized.codes, quantized.scale))
         return self._integers[1]
 
     @property
@@ -128,21 +128,21 @@ class TernaryLinear(QuantizedWeight, ShortGradients, nn.Linear):
     @property
     def shortens(self) -> bool:
         """Where only its weight is quantized, or native kernels multiply its codes in training."""
-        return self.bits != 32 and (self.quantizer is None or _native.fast_kernel())
+        return self.bits != 32 and (self.quantizer is None or native.fast_kernel())
 
     def forward(self, x: Tensor) -> Tensor:
         """Q_a(x) Q_w(W)ᵀ + b."""
-        if self.quantizer is not None and self.bits != 32 and exact.evaluating(self, x):
-            return exact.linear(self.quantizer.linear_input_codes(x), self.integers(), self.bias)
+        if self.quantizer is not None and self.bits != 32 and integer_eval.evaluating(self, x):
+            return integer_eval.linear(self.quantizer.linear_input_codes(x), self.integers(), self.bias)
         if self.bits == 32:
             x = x if self.quantizer is None else self.quantizer.linear_input(x)
             return nn.functional.linear(x, self.weight, self.bias)
         w = straight_through(self.weight, self.w_hat(), clip=self.scheme.clip)
         if self.quantizer is None:
-            return short.linear(x, w, self.bias, self.gradients)
-        if native.fits(x, w):
+            return products.bf16_linear(x, w, self.bias, self.gradients)
+        if products.fits(x, w):
             codes, weight = self.quantizer.linear_input_codes(x), self.integers()
-            return native.linear(codes, w, weight.codes, weight.scale, self.bias, self.gradients)
+            return products.integer_linear(codes, w, weight.codes, weight.scale, self.bias, self.gradients)
         return nn.functional.linear(self.quantizer.linear_input(x), w, self.bias)
 
 

@@ -1,0 +1,251 @@
+"""A table of the paper beside what was measured here: printed, ours, difference.
+
+MERGED-DOCS:
+A comparison's folder as rows: one for the teacher, one for each method and bits, seeds taken together.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from statistics import mean, stdev
+from typing import Any
+
+from ternarybert.compare.cells import Cell
+from ternarybert.compare.paper import METRICS, TEACHER, Experiment, Printed
+from ternarybert.compare.run import Place
+from ternarybert.training.checkpoints import write_json
+
+MIB = 2**20
+
+
+@dataclass(frozen=True)
+class Row:
+    """A method at some bits."""
+
+    label: str
+    bits: str
+    family: str
+    bytes: int | None = None
+    ratio: float | None = None
+    scores: dict[str, float] | None = None  # of the last student, the mean over the seeds
+    best: dict[str, float] | None = None  # the same of the best on the evaluation set, which flatters
+    sets: dict[str, dict[str, float]] | None = None
+    spread: dict[str, float] | None = None  # standard deviation over the seeds, where there are several
+    seeds: tuple[int, ...] = ()
+    steps: float | None = None
+    seconds: float | None = None
+    failed: str | None = None
+    group: str = ""
+
+    @property
+    def mib(self) -> float | None:
+        """What the paper calls MB."""
+        return None if self.bytes is None else self.bytes / MIB
+
+
+def rows_of(place: Place, cells: Sequence[Cell], teacher: dict[str, Any]) -> list[Row]:
+    """The teacher and every cell that was tried, in the grid's order."""
+    rows = [
+        Row(
+            "teacher",
+            "32-32-32",
+            "teacher",
+            teacher["size"]["bytes"],
+            1.0,
+            teacher["scores"],
+            teacher["scores"],
+            teacher["sets"],
+        )
+    ]
+    for group in dict.fromkeys(cell.group for cell in cells):
+        same = [cell for cell in cells if cell.group == group]
+        found = [(cell, result) for cell in same if (result := place.result(cell)) is not None]
+        if found:
+            rows.append(_row(found))
+    return rows
+
+
+def _row(found: list[tuple[Cell, dict[str, Any]]]) -> Row:
+    cell = found[0][0]
+    done = [(each, result) for each, result in found if "failed" not in result]
+    if not done:
+        return Row(cell.label, cell.bits, cell.family, failed=found[0][1]["failed"], group=cell.group)
+    results = [result for _, result in done]
+    finals = [result["student"]["final"] for result in results]
+    names = finals[0]["scores"]
+    return Row(
+        cell.label,
+        cell.bits,
+        cell.family,
+        round(mean(result["size"]["bytes"] for result in results)),
+        mean(result["size"]["ratio"] for result in results),
+        {name: mean(final["scores"][name] for final in finals) for name in names},
+        {name: mean(result["student"]["best"]["scores"][name] for result in results) for name in names},
+        {
+            part: {name: mean(final["sets"][part][name] for final in finals) for name in scores}
+            for part, scores in finals[0]["sets"].items()
+        },
+        {name: stdev(final["scores"][name] for final in finals) for name in names} if len(finals) > 1 else None,
+        tuple(each.seed for each, _ in done),
+        mean(result["steps"] for result in results),
+        mean(result["seconds"] for result in results),
+        group=cell.group,
+    )
+
+
+def markdown(rows: Sequence[Row], metrics: Sequence[str]) -> str:
+    """The table for a document; a method that could not be run is named below it."""
+    head = ["method", "W-E-A", "size, MiB", "smaller", *metrics, "agreement", "steps", "minutes"]
+    lines = [f"| {' | '.join(head)} |", "|---|---|" + "---:|" * (len(head) - 2)]
+    for row in rows:
+        if row.failed is None:
+            lines.append(f"| {' | '.join([row.label, row.bits, *figures(row, metrics)])} |")
+    missing = [f"Not run: {row.label} {row.bits}: {row.failed}" for row in rows if row.failed is not None]
+    return "\n".join([*lines, *([""] if missing else []), *missing]) + "\n"
+
+
+def figures(row: Row, metrics: Sequence[str]) -> list[str]:
+    """A row's numbers as text."""
+    scores, spread = row.scores or {}, row.spread or {}
+    shown = [
+        "" if name not in scores else f"{scores[name]:.1f}" + (f" ± {spread[name]:.1f}" if name in spread else "")
+        for name in [*metrics, "agreement"]
+    ]
+    return [
+        "" if row.mib is None else f"{row.mib:.2f}",
+        "" if row.ratio is None else f"{row.ratio:.1f}x",
+        *shown,
+        "" if row.steps is None else f"{row.steps:.0f}",
+        "" if row.seconds is None else f"{row.seconds / 60:.1f}",
+    ]
+
+
+def write(place: Place, rows: Sequence[Row], teacher: dict[str, Any]) -> None:
+    """The table as Markdown and as JSON, from which a report can be made."""
+    metrics = list(teacher["scores"]) or []
+    (place.folder / "table.md").write_text(markdown(rows, metrics), encoding="utf-8")
+    value = {"task": teacher["task"], "metric": teacher["metric"], "metrics": metrics, "rows": [*map(asdict, rows)]}
+    write_json(place.folder / "table.json", json.loads(json.dumps(value)))
+
+
+BASE = {"model_type": "bert", "num_hidden_layers": 12, "hidden_size": 768, "vocab_size": 30522}
+
+
+@dataclass(frozen=True)
+class Figures:
+    """One task of one row, in the order of `METRICS`."""
+
+    printed: tuple[float, ...]
+    ours: tuple[float, ...] | None = None
+
+    @property
+    def differences(self) -> tuple[float, ...] | None:
+        """Ours less the printed ones, where both are known."""
+        if self.ours is None:
+            return None
+        return tuple(ours - printed for ours, printed in zip(self.ours, self.printed, strict=False))
+
+
+@dataclass(frozen=True)
+class Line:
+    """A row of the paper and ours."""
+
+    label: str
+    bits: str
+    printed_size: int | None
+    size: float | None  # MiB, which is what the paper calls MB
+    tasks: dict[str, Figures]
+    note: str = ""
+
+
+def beside(experiment: Experiment, measured: Mapping[str, Sequence[Row]]) -> list[Line]:
+    """The paper's rows with the measured ones, which are given by task."""
+    return [_line(row, measured) for row in experiment.rows]
+
+
+def _line(printed: Printed, measured: Mapping[str, Sequence[Row]]) -> Line:
+    found = {task: row for task, rows in measured.items() if (row := _find(printed, rows)) is not None}
+    tasks = dict.fromkeys([*printed.scores, *found])
+    sizes = [row.mib for row in found.values() if row.mib is not None]
+    failed = next((row.failed for row in found.values() if row.failed is not None), "")
+    return Line(
+        printed.label,
+        printed.bits,
+        printed.size,
+        sizes[0] if sizes else None,
+        {task: Figures(printed.scores.get(task, ()), _ours(task, found.get(task))) for task in tasks},
+        failed or ("" if printed is TEACHER else printed.why),
+    )
+
+
+def _find(printed: Printed, rows: Sequence[Row]) -> Row | None:
+    if printed is TEACHER:
+        return next((row for row in rows if row.family == "teacher"), None)
+    return next((row for row in rows if printed.cell is not None and row.group == printed.cell.group), None)
+
+
+def _ours(task: str, row: Row | None) -> tuple[float, ...] | None:
+    if row is None or row.scores is None or row.sets is None:
+        return None
+    known = METRICS[task]
+    return tuple(row.scores[name] if part is None else row.sets[part][name] for part, name in known)
+
+
+def reproduce_markdown(
+    experiment: Experiment, lines: Sequence[Line], tasks: Sequence[str], notes: Sequence[str]
+) -> str:
+    """The table as a document."""
+    head = ["method", "W-E-A", "MB, printed", "MiB, ours"]
+    for task in tasks:
+        names = "/".join(name for _, name in METRICS[task])
+        head += [f"{task} ({names}), printed", "ours", "difference"]
+    out = [f"# {experiment.title}", "", *[f"{note}\n" for note in notes]]
+    out += [f"| {' | '.join(head)} |", "|---|---|" + "---:|" * (len(head) - 2)]
+    for line in lines:
+        cells = [line.label, line.bits, _or_blank(line.printed_size), _or_blank(line.size, ".2f")]
+        for task in tasks:
+            figures = line.tasks.get(task, Figures(()))
+            cells += [_joined(figures.printed), _joined(figures.ours), _joined(figures.differences, "+.1f")]
+        out.append(f"| {' | '.join(cells)} |")
+    missing = [f"- {line.label} {line.bits}: {line.note}" for line in lines if line.note]
+    return "\n".join([*out, *(["", "Not run here:", "", *missing] if missing else [])]) + "\n"
+
+
+def as_dict(experiment: Experiment, lines: Sequence[Line], notes: Sequence[str]) -> dict[str, Any]:
+    """The same for JSON."""
+    rows = [
+        asdict(line)
+        | {"tasks": {task: asdict(each) | {"differences": each.differences} for task, each in line.tasks.items()}}
+        for line in lines
+    ]
+    return {"title": experiment.title, "notes": list(notes), "rows": rows}
+
+
+def scale_notes(configs: Mapping[str, Mapping[str, Any]], rows: Mapping[str, int], effort: str | None) -> list[str]:
+    """How far the figures can be compared at all; `configs` are those of the models by name."""
+    notes = []
+    for model, config in configs.items():
+        if any(config.get(name) != value for name, value in BASE.items()):
+            shape = f"{config.get('num_hidden_layers')} layers x {config.get('hidden_size')}"
+            notes.append(
+                f"The model is {model} ({shape}), not BERT-base: this checks that the machinery works. The differences "
+                "say nothing about the paper."
+            )
+    if effort is not None:
+        notes.append(f"{effort}; the paper trains 3 epochs, or 1 with augmented data.")
+    trained = ", ".join(f"{task} {count:,}" for task, count in rows.items())
+    notes.append(
+        f"Training rows: {trained}. Figures are the last student's on the development set; the released code reports "
+        "the best of many evaluations on it. No data augmentation."
+    )
+    return notes
+
+
+def _joined(numbers: Sequence[float] | None, form: str = ".1f") -> str:
+    return " / ".join(format(number, form) for number in numbers or ())
+
+
+def _or_blank(number: float | None, form: str = "d") -> str:
+    return "" if number is None else format(number, form)

@@ -1,0 +1,1 @@
+"""Questions about a text: SQuAD, and data of the same form."""

@@ -1,1 +1,0 @@
-"""Distillation-aware ternarization: losses, BertAdam, the trainer, and the jobs made of them."""

@@ -1,0 +1,292 @@
+"""From float weights that hold ternary values to a packed model, and back to plain floats.
+
+The released TernaryBERT code saves its quantized model as float32 tensors: every weight is -a, 0 or a, with one a for
+the tensor or one per row. Nothing has to be quantized again; it is enough to see the pattern. What does not show it is
+refused by name: rounding it here would give a model that nobody evaluated.
+
+MERGED-DOCS:
+The weights of a plain folder, in one file or in several, and all of them.
+
+    model.safetensors                   one file; it counts alone, as in transformers
+    model.safetensors.index.json        {"weight_map": {tensor: file}}: the files are those that it names
+    model-00001-of-00003.safetensors    no index: the numbers tell what belongs together
+
+A file that is missing, and a tensor that is not where it should be, is named: half a model is none.
+
+---
+Plain Hugging Face folders, on either side of packing: float weights that any tool loads.
+
+Pickled weights (`pytorch_model.bin`) can run code when they are loaded, and are not: whoever has them converts them
+where they were made.
+
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+import shutil
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from reprlib import repr as show  # what others wrote may be endless; messages are not
+from typing import Any, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
+from ternarybert import storage as files
+from ternarybert.errors import (
+    NotPackedError,
+    NotTernaryError,
+    PackedConfigError,
+    PackedTensorError,
+    RecipeError,
+    UnsafeFileError,
+    nearby,
+)
+from ternarybert.packed.folder import CONFIG, WEIGHTS, json_bytes, load_object
+from ternarybert.packed.manifest import Float
+from ternarybert.packed.model import PackedModel
+from ternarybert.packed.names import is_quantized, is_word_embedding
+from ternarybert.packed.tensor import PackedTensor, as_float32
+from ternarybert.packed.weights_file import Array, map_any, write_container
+from ternarybert.recipe import Granularity, Recipe
+
+T = TypeVar("T")
+
+INDEX = f"{WEIGHTS}.index.json"
+_NUMBERED = re.compile(r"model-(\d{1,9})-of-(\d{1,9})\.safetensors", re.ASCII)
+_IN_FOLDER = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.\-]*\.safetensors")
+_ADVICE = (
+    'convert them once, where you trust them: python -c "import torch, safetensors.torch as s; s.save_file({n: '
+    "t.clone() for n, t in torch.load('pytorch_model.bin', weights_only=True).items()}, 'model.safetensors')\""
+)
+
+
+def gather(place: Path, read: Callable[[Path], Mapping[str, T]]) -> dict[str, T]:
+    """What `read` gives for the tensors of each file, of all files together."""
+    if not place.is_dir():
+        raise NotPackedError(f"there is no such folder{nearby(place)}")
+    if whole := files.find_file(place, WEIGHTS):
+        return dict(read(whole))
+    index = _read_index(place) if files.find_file(place, INDEX) else None
+    gathered: dict[str, T] = {}
+    for name in sorted(set(index.values())) if index else _numbered(place):
+        tensors = _read_one(place, name, read)
+        if twice := tensors.keys() & gathered.keys():
+            raise PackedTensorError(f"tensor '{min(twice)}' is in {name} and in another file of the folder")
+        if index:
+            _check_index(name, {tensor for tensor, file in index.items() if file == name}, tensors.keys())
+        gathered.update(tensors)
+    return gathered
+
+
+def _read_one(place: Path, name: str, read: Callable[[Path], Mapping[str, T]]) -> Mapping[str, T]:
+    path = files.find_file(place, name)
+    if path is None:
+        raise NotPackedError(f"{name} is missing, which {INDEX} names; copy all files of the model")
+    return read(path)
+
+
+def _read_index(place: Path) -> dict[str, str]:
+    """Which file each tensor is in."""
+    found = load_object(place, INDEX).get("weight_map")
+    if not isinstance(found, dict) or not found:
+        raise PackedConfigError(f"{INDEX} has no weight_map that says which file each tensor is in")
+    for name in found.values():
+        if not isinstance(name, str) or not _IN_FOLDER.fullmatch(name):
+            raise UnsafeFileError(f"{INDEX} names the file {show(name)}; expected a safetensors file of the folder")
+    return found
+
+
+def _check_index(name: str, announced: Iterable[str], found: Iterable[str]) -> None:
+    if missing := set(announced) - set(found):
+        raise PackedTensorError(f"{name} lacks the tensor {show(min(missing))}, which {INDEX} says is in it")
+    if extra := set(found) - set(announced):
+        raise PackedTensorError(f"{name} has the tensor '{min(extra)}', but {INDEX} does not name it there")
+
+
+def _numbered(place: Path) -> list[str]:
+    """The files model-00001-of-N to model-N-of-N; there must be one series, and nothing missing in it."""
+    found = {match[0]: match for path in place.iterdir() if (match := _NUMBERED.fullmatch(path.name))}
+    if not found:
+        raise NotPackedError(f"there is no {WEIGHTS}, and pickled weights are never read; {_ADVICE}")
+    if len({match[2] for match in found.values()}) > 1:
+        raise PackedConfigError(f"{min(found)} and {max(found)} do not belong to one model; remove the older files")
+    width, last = len(next(iter(found.values()))[1]), next(iter(found.values()))[2]
+    for number in range(1, int(last) + 1):  # ends at the first that is missing, however many are announced
+        name = f"model-{number:0{width}}-of-{last}.safetensors"
+        if name not in found:
+            raise NotPackedError(f"{name} is missing, one of {int(last)} files; copy all files of the model")
+    return sorted(found)
+
+
+# Everything that tokenizers of the supported families save.
+TOKENIZER_FILES = (
+    "added_tokens.json",
+    "chat_template.jinja",
+    "merges.txt",
+    "sentencepiece.bpe.model",
+    "special_tokens_map.json",
+    "tokenizer.json",
+    "tokenizer_config.json",
+    "vocab.json",
+    "vocab.txt",
+)
+
+
+def read_tensors(folder: str | Path) -> dict[str, Array]:
+    """All tensors of a plain folder, as views of the mapped files."""
+    with files.reading(folder):
+        return gather(Path(folder), map_any)
+
+
+def read_config(folder: str | Path) -> dict[str, Any]:
+    """The configuration of a plain folder."""
+    with files.reading(folder):
+        return load_object(Path(folder), CONFIG)
+
+
+def tokenizer_files(folder: str | Path) -> dict[str, Path]:
+    """The files that a tokenizer is made of, to be taken along; links that lead out of the folder are refused."""
+    place = Path(folder)
+    with files.reading(folder):
+        files.refuse_escapes(place)
+        return {name: path for name in TOKENIZER_FILES if (path := files.find_file(place, name))}
+
+
+def pack_plain(folder: str | Path, recipe: Recipe, *, packing: str = "plain") -> PackedModel:
+    """Pack a plain folder whose float weights are ternary already, as the released code saves them.
+
+    The recipe says how activations are quantized; what the weights tell themselves is written into it.
+    """
+    if (recipe.bits.w, recipe.bits.e) != (2, 2):
+        raise RecipeError(f"the recipe is for {recipe.bits} bits; a ternary checkpoint has 2-2-{recipe.bits.a}")
+    state, config = read_tensors(folder), read_config(folder)
+    model = pack_released(state, config, pooler=recipe.pooler, packing=packing, activation_bits=recipe.bits.a)
+    found = {name: tensor.granularity for name, tensor in model.tensors.items() if isinstance(tensor, PackedTensor)}
+    model.check()  # from here on there is a word embedding
+    embedding = next(kind for name, kind in found.items() if is_word_embedding(name))
+    row_wise = any(kind == "row" for name, kind in found.items() if not is_word_embedding(name))
+    recipe = dataclasses.replace(
+        recipe,
+        weight=dataclasses.replace(recipe.weight, granularity=Granularity("row" if row_wise else "layer")),
+        embedding=dataclasses.replace(recipe.embedding, granularity=Granularity(embedding)),
+    )
+    return dataclasses.replace(model, recipe=recipe.to_dict())
+
+
+def write_plain(folder: str | Path, model: PackedModel, *, tokenizer: str | Path, force: bool = False) -> None:
+    """Write the weights in float32, all or nothing, with the tokenizer of another folder; `force` replaces a model."""
+    place = Path(folder).absolute()
+    files.refuse_same(Path(tokenizer), Path(folder))
+    taken_along = tokenizer_files(tokenizer)
+
+    def check() -> None:
+        files.check_place(place, replaceable=force and (place / CONFIG).is_file())
+
+    with files.writing(folder), files.replacing(place, check) as staging:
+        write_container(staging / WEIGHTS, unpack_to_float(model))
+        (staging / CONFIG).write_bytes(json_bytes(CONFIG, {**model.config, "dtype": np.dtype(np.float32).name}))
+        for name, path in taken_along.items():
+            shutil.copyfile(path, staging / name)
+
+
+State = Mapping[str, npt.NDArray[Any]]
+
+
+def pack_released(
+    state: State,
+    config: Mapping[str, Any],
+    *,
+    pooler: bool = True,
+    packing: str = "plain",
+    activation_bits: int = 8,
+    recipe: Mapping[str, Any] | None = None,
+    metrics: Mapping[str, Any] | None = None,
+) -> PackedModel:
+    """Pack a checkpoint of the released code, given as NumPy arrays.
+
+    Its clipping bounds (buffers named `*clip*`) are settings, not weights, and are left out: the recipe must tell how
+    activations were quantized. What the configuration of that time does not name, the tensors tell: it is BERT, and
+    its head is for GLUE or for SQuAD, or without a pooler for tokens.
+    """
+    tensors: dict[str, PackedTensor | Float] = {}
+    for name, array in state.items():
+        if _is_setting(name):
+            continue
+        if is_quantized(name, pooler=pooler):
+            tensors[name] = pack_ternary(name, array, packing=packing)
+        else:
+            tensors[name] = as_float32(name, array) if array.dtype.kind == "f" else array  # `write` refuses others
+    full_config = {"model_type": "bert", **_head(state), **config}
+    return PackedModel(full_config, tensors, f"2-2-{activation_bits}", dict(recipe or {}), dict(metrics or {}))
+
+
+def repack(model: PackedModel, packing: str) -> PackedModel:
+    """The same model with its ternary codes packed otherwise."""
+    ternary = {name: t for name, t in model.tensors.items() if isinstance(t, PackedTensor) and t.bits == 2}
+    if packing == "dense" and not ternary:
+        raise NotTernaryError(f"only ternary weights can be packed densely, and at {model.bits} there are none")
+    packed = {name: PackedTensor.pack(t.unpack(), t.scale, bits=2, packing=packing) for name, t in ternary.items()}
+    return replace(model, tensors={**model.tensors, **packed})
+
+
+def pack_ternary(name: str, w: npt.NDArray[Any], *, packing: str = "plain") -> PackedTensor:
+    """Pack a float matrix of ternary values, layer-wise if one magnitude suffices, else row-wise."""
+    if w.ndim != 2 or 0 in w.shape or not np.isfinite(w).all():
+        raise NotTernaryError(f"tensor '{name}' of shape {w.shape} is not a matrix of finite numbers")
+    w = as_float32(name, w)
+    magnitude = np.abs(w)
+    largest = magnitude.max(axis=1)
+    smallest = np.min(magnitude, axis=1, where=magnitude > 0, initial=np.inf)
+    used = largest > 0
+    if not used.any() or _same(smallest[used].min(), largest.max()):
+        scale = largest.max(keepdims=True)
+    elif _same(smallest[used], largest[used]).all():
+        scale = largest
+    else:
+        raise NotTernaryError(_explain(name, magnitude, int(np.argmin(_same(smallest, largest) | ~used))))
+    return PackedTensor.pack(np.sign(w).astype(np.int8), scale, bits=2, packing=packing)
+
+
+def unpack_to_float(model: PackedModel) -> dict[str, npt.NDArray[np.float32]]:
+    """Make the plain float32 tensors that tools which know nothing of packing can load."""
+    return {
+        name: tensor.dequantize() if isinstance(tensor, PackedTensor) else np.array(tensor, np.float32)
+        for name, tensor in model.tensors.items()
+    }
+
+
+def _head(state: State) -> dict[str, Any]:
+    """Model class and labels, as transformers writes them."""
+    if "qa_outputs.weight" in state:
+        return {"architectures": ["BertForQuestionAnswering"]}
+    if "classifier.weight" not in state or state["classifier.weight"].size == 0:  # empty, but of any number of rows
+        return {}
+    pooled = any(name.endswith("pooler.dense.weight") for name in state)
+    names = [f"LABEL_{number}" for number in range(np.atleast_1d(state["classifier.weight"]).shape[0])]
+    return {
+        "architectures": ["BertForSequenceClassification" if pooled else "BertForTokenClassification"],
+        "id2label": {str(number): name for number, name in enumerate(names)},
+        "label2id": {name: number for number, name in enumerate(names)},
+    }
+
+
+def _is_setting(name: str) -> bool:
+    last = name.rpartition(".")[2]
+    return "clip" in last or last == "position_ids"
+
+
+def _same(low: Any, high: Any) -> Any:  # arrays or scalars
+    """Equal up to the last bit, which a multiplication on another device may round otherwise."""
+    return high <= np.nextafter(low, np.float32(np.inf))
+
+
+def _explain(name: str, magnitude: npt.NDArray[np.float32], row: int) -> str:
+    in_row, in_all = (len(np.unique(part[part > 0])) for part in (magnitude[row], magnitude))
+    return (
+        f"tensor '{name}' should be ternary, but row {row} holds {in_row} distinct magnitudes and the whole tensor "
+        f"{in_all}; pack the quantized checkpoint, not the one with latent weights"
+    )

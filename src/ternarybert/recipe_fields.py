@@ -1,0 +1,119 @@
+"""Frozen dataclasses to plain data and back, with errors that name the field: the machinery behind `recipe.py`.
+
+A type that has a `parse` classmethod is written as the word it prints as; everything else is what YAML knows.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import types
+import typing
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+from ternarybert.errors import RecipeError, suggest
+
+SWITCH = {"switch": True}  # metadata of a number that may also be written as true or false
+
+
+def show(value: object, most: int = 60) -> str:
+    """A value for a message, cut short: a file may hold anything."""
+    text = f"a {type(value).__name__}" if isinstance(value, (Mapping, list)) and len(value) > 9 else str(value)
+    return text if len(text) <= most else f"{text[:most]}..."
+
+
+def one_of(name: str, value: object, allowed: Iterable[str]) -> None:
+    """Raise unless `value` is one of the allowed words."""
+    if value not in tuple(allowed):
+        raise RecipeError(f"{name}: unknown value '{show(value)}'{suggest(show(value), allowed)}")
+
+
+def positive_or_none(name: str, value: float | None) -> None:
+    """Raise unless `value` is None or a positive number."""
+    if value is not None and not 0 < value < math.inf:
+        raise RecipeError(f"{name} must be positive, got {value}")
+
+
+def at_least(name: str, value: float, least: float) -> None:
+    """Raise unless `value` is a finite number of at least `least`."""
+    if not least <= value < math.inf:
+        raise RecipeError(f"{name} must be a number of at least {least}, got {value}")
+
+
+def to_plain(value: Any) -> Any:
+    """Dataclasses to dictionaries, tuples to lists, small values to the words they print as."""
+    if hasattr(value, "parse"):
+        return str(value)
+    if dataclasses.is_dataclass(value):
+        return {f.name: to_plain(getattr(value, f.name)) for f in dataclasses.fields(value)}
+    return [to_plain(item) for item in value] if isinstance(value, tuple) else value
+
+
+def from_plain(kind: Any, value: object, where: str) -> Any:
+    """A value of type `kind` from plain data, the way back from `to_plain`."""
+    if isinstance(kind, types.UnionType):  # X | None
+        inner = next(arg for arg in typing.get_args(kind) if arg is not type(None))
+        return None if value is None else from_plain(inner, value, where)
+    if typing.get_origin(kind) is tuple:
+        if not isinstance(value, (list, tuple)):
+            raise RecipeError(f"{where} must be a list, got '{show(value)}'")
+        return tuple(from_plain(typing.get_args(kind)[0], item, f"{where}[{i}]") for i, item in enumerate(value))
+    if hasattr(kind, "parse"):
+        if not isinstance(value, (str, int)):
+            raise RecipeError(f"{where} must be a word, got '{show(value)}'")
+        return _named(where, kind.parse, show(value))
+    if dataclasses.is_dataclass(kind):
+        return _from_mapping(kind, value, where)
+    return _from_scalar(kind, value, where)
+
+
+def _from_mapping(kind: Any, value: object, where: str) -> Any:
+    if not isinstance(value, Mapping):
+        raise RecipeError(f"{where} must be a mapping of fields, got '{show(value)}'")
+    hints = typing.get_type_hints(kind)
+    for name in value:
+        if name not in hints:
+            raise RecipeError(f"{where} has no field '{show(name)}'{suggest(show(name), hints)}")
+    switches = {f.name for f in dataclasses.fields(kind) if f.metadata == SWITCH}
+    plain = {name: float(item) if name in switches and isinstance(item, bool) else item for name, item in value.items()}
+    fields = {name: from_plain(hints[name], item, f"{where}.{name}") for name, item in plain.items()}
+    return _named(where, lambda: kind(**fields))
+
+
+def _named(where: str, make: Callable[..., Any], *args: Any) -> Any:
+    """Say which part of the recipe it is that cannot be made; the whole recipe needs no such hint."""
+    try:
+        return make(*args)
+    except RecipeError as error:
+        raise (RecipeError(f"{where}: {error}") if "." in where else error) from None
+
+
+def _from_scalar(kind: Any, value: object, where: str) -> Any:
+    if kind is float and isinstance(value, (int, str)) and not isinstance(value, bool):
+        try:
+            return float(value)  # YAML reads 2e-5, which has no dot, as text
+        except (ValueError, OverflowError):
+            pass
+    if isinstance(value, kind) and not (kind is not bool and isinstance(value, bool)):
+        return value
+    raise RecipeError(f"{where} must be a {kind.__name__}, got '{show(value)}'")
+
+
+def set_field(data: dict[str, Any], name: str, value: object) -> None:
+    """Set a field by its dotted name; text is read as YAML."""
+    *path, last = name.split(".")
+    for depth, part in enumerate(path):
+        inner = data.get(part)
+        if part in data and not isinstance(inner, dict):
+            whole = ".".join(path[: depth + 1])
+            raise RecipeError(f"'{whole}' is one value, not a group of fields: set it as a whole, {whole}=...")
+        if not isinstance(inner, dict):
+            where = ".".join(["recipe", *path[:depth]])
+            raise RecipeError(f"{where} has no group of fields '{part}'{suggest(part, data)}")
+        data = inner
+    if isinstance(value, str):
+        from ternarybert.recipe_yaml import read_yaml  # late: whoever only runs models reads no YAML
+
+        value = read_yaml(value, f"the value of {name}")
+    data[last] = value

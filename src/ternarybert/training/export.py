@@ -1,0 +1,123 @@
+"""From student to packed model, through the very quantizer that the forward pass uses.
+
+Nothing is derived anew: each layer is asked for its codes and scales (LAT with the optimizer's second moments of this
+moment), so the packed model is the one that was evaluated.
+
+MERGED-DOCS:
+The model card: what the folder is, how good and how small, and how to use it.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+from transformers import PreTrainedModel
+
+from ternarybert.data.squad.task import ANSWERING
+from ternarybert.packed import PackedModel, PackedTensor
+from ternarybert.packed.inspect import inspect_model
+from ternarybert.packed.tensor import as_float32
+from ternarybert.recipe import Recipe
+from ternarybert.student import quantized_layers
+from ternarybert.student.layers import QuantizedWeight
+
+
+def model_card(name: str, model: PackedModel, metrics: dict[str, Any]) -> str:
+    """A README.md for the packed folder."""
+    sizes, family = inspect_model(model), model.config.get("model_type", "bert")
+    best, auto = metrics["student"]["best"], f"AutoModel{head_name(model)}"
+    rows = []
+    for part, scores in best["sets"].items():
+        for metric, value in scores.items():
+            teacher = metrics["teacher"].get(part, {}).get(metric)
+            rows.append(f"| {part} | {metric} | {'' if teacher is None else f'{teacher:.2f}'} | {value:.2f} |")
+    table, final = "\n".join(rows), metrics["student"]["final"]["scores"][metrics["metric"]]
+    choice = (
+        "The student is that of the last evaluation, whatever its score: none was chosen on these sets."
+        if metrics.get("kept") == "last"
+        else f"The student was selected by `{metrics['metric']}` on the first of these sets, so its score there is a "
+        f"best of\n{len(metrics['evaluations'])} evaluations; the last one had {final:.2f}."
+    )
+    return f"""---
+library_name: ternarybert
+tags: [ternarybert, quantization, {metrics["bits"]}]
+---
+# {name}
+
+A `{family}` model at {metrics["bits"]} bits for weights, word embedding and activations (2 bits: the values -1, 0
+and +1 times a scale), made from its full-precision teacher by distillation-aware ternarization (TernaryBERT, EMNLP
+2020) with ternarybert, recipe `{metrics["recipe"]}`, task `{metrics["task"]}`.
+
+| set | metric | teacher | this model |
+|---|---|---|---|
+{table}
+
+{choice}
+
+Tensors take {sizes.bytes:,} bytes ({sizes.mb:.2f} MB, {sizes.mib:.2f} MiB), {sizes.ratio:.1f} times less than float32.
+
+## Use
+
+```python
+import ternarybert.hf  # registers the format with transformers
+from transformers import {auto}
+model = {auto}.from_pretrained("{name}")
+```
+
+**Without that import transformers only warns and loads random weights.** `ternarybert.load_torch("{name}")` cannot
+be forgotten that way.
+{_answering(model)}"""
+
+
+def head_name(model: PackedModel) -> str:
+    """What kind of model it is, as transformers names it: ForQuestionAnswering."""
+    _, found, kind = str(model.config["architectures"][0]).partition("For")
+    return found + kind
+
+
+def _answering(model: PackedModel) -> str:
+    """For models that answer questions: how they are to be asked."""
+    said = model.config.get(ANSWERING)
+    if said is None:
+        return ""
+    silence = ""
+    if said["null_threshold"] is not None:
+        silence = (
+            f" Where the first token's two logits exceed those of the best span by more than "
+            f"{said['null_threshold']:.4f}, a threshold found on the evaluation set, it says that there is no answer."
+        )
+    return f"""
+An input is a question of up to {said["max_question"]} tokens and a piece of the context, {said["max_length"]} tokens
+in all; long contexts are cut every {said["stride"]} tokens.{silence} These numbers are in `config.json` under
+`{ANSWERING}`.
+"""
+
+
+def packed_model(student: PreTrainedModel, recipe: Recipe, metrics: dict[str, Any] | None = None) -> PackedModel:
+    """The student as it is now."""
+    layers = {f"{name}.weight": layer for name, layer in quantized_layers(student)}
+    tensors: dict[str, Any] = {}
+    for name, value in student.state_dict().items():
+        tensors[name] = packed_tensor(name, layers[name]) if name in layers else _float32(name, value)
+    config = student.config.to_dict()
+    config.pop("quantization_config", None)
+    config["architectures"] = [type(student).__name__]  # a model that was never saved has none in its config
+    return PackedModel(config, tensors, str(recipe.bits), recipe.to_dict(), metrics or {})
+
+
+def packed_tensor(name: str, layer: QuantizedWeight) -> PackedTensor:
+    """A layer's codes and scales; groups of rows are written as one scale a row."""
+    quantized = layer.quantized()
+    scale = _float32(name, quantized.scale).reshape(-1)
+    codes = np.ascontiguousarray(quantized.codes.cpu().numpy())
+    return PackedTensor.pack(codes, scale, bits=layer.bits, levels=layer.scheme.levels)
+
+
+def _float32(name: str, value: Tensor) -> npt.NDArray[np.float32]:
+    """As an array: half precision is widened, double precision refused unless nothing is lost."""
+    wide = value if value.dtype is torch.float64 else value.float()
+    return as_float32(name, wide.detach().cpu().numpy())

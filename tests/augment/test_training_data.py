@@ -1,0 +1,255 @@
+"""Training on variants of the rows: what they are made of, how often they are made, and what is refused."""
+
+import json
+import os
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from datasets import Dataset
+from transformers import AutoTokenizer, BertForMaskedLM, BertForSequenceClassification
+
+from ternarybert.augment import augment_dataset, load_embeddings
+from ternarybert.augment.training_data import Augmentation, augmented, cache_folder, own_words
+from ternarybert.data import GLUE, TaskData
+from ternarybert.errors import OutputError, RecipeError
+from ternarybert.recipe import PRESETS
+from ternarybert.training.options import Settings
+from ternarybert.training.ternarize import ternarize
+from tests import tiny
+from tests.training.test_ternarize import StopAt
+
+RECIPE = PRESETS["default"].override({"schedule.stretch": 1, "schedule.learning_rate": "1e-3"})
+QUICK = Settings(device="cpu", evaluations=2)
+
+
+@pytest.fixture
+def how(tmp_path):
+    return Augmentation(variants=3, cache=tmp_path / "cache")
+
+
+@pytest.fixture
+def glove(tmp_path):
+    path = tmp_path / "glove.txt"
+    path.write_text("".join(f"{word} {i} 1\n" for i, word in enumerate(tiny.WORDS)))
+    return path
+
+
+def own(teacher):
+    return lambda: load_embeddings(teacher)
+
+
+@pytest.fixture
+def masked_model(tmp_path):
+    torch.manual_seed(0)
+    known = tiny.tokenizer()
+    BertForMaskedLM(tiny.config(vocab_size=len(known))).save_pretrained(tmp_path / "masked")
+    known.save_pretrained(tmp_path / "masked")
+    return str(tmp_path / "masked")
+
+
+def test_one_epoch_on_every_row_and_its_variants(data, teacher, tmp_path, how):
+    metrics = ternarize(teacher, data, tmp_path / "out", RECIPE, QUICK, augment=how)
+    rows = len(augment_dataset(data, load_embeddings(teacher), variants=3).train)
+    assert metrics["train_rows"] == rows > 150
+    assert metrics["steps"] == -(-rows // 8)  # the task says two epochs, augmented data are seen once
+    note = metrics["augmentation"]
+    assert (note["variants"], note["rows_before"]) == (3, 64)
+    assert note["source"] == "the 15 nearest words of the word embeddings of teacher"
+    assert json.loads((tmp_path / "out" / "metrics.json").read_text())["augmentation"] == note
+    assert [path.suffix for path in (tmp_path / "cache").iterdir()] == [".arrow"]  # and no token ids beside it
+
+
+def test_the_recipe_may_ask_for_more_epochs(data, teacher, tmp_path, how):
+    twice = RECIPE.override({"schedule.epochs": "2"})
+    metrics = ternarize(teacher, data, tmp_path / "out", twice, QUICK, augment=how)
+    assert metrics["steps"] == 2 * -(-metrics["train_rows"] // 8)
+
+
+@pytest.mark.parametrize(
+    ("recipe", "epochs"),
+    [
+        (PRESETS["default"], 1),
+        (PRESETS["default"].override({"schedule.learning_rate": "1e-3"}), 1),
+        (PRESETS["paper"].override({"schedule.stretch": 2}), 1),
+        (PRESETS["default"].override({"schedule.epochs": 3}), 3),
+    ],
+)
+def test_a_stretch_does_not_count_beside_variants(data, teacher, tmp_path, how, recipe, epochs):
+    few = replace(data, train=data.train.select(range(16)))
+    metrics = ternarize(teacher, few, tmp_path / "out", recipe, QUICK, augment=how)
+    assert metrics["steps"] == epochs * -(-metrics["train_rows"] // 8)
+
+
+def test_without_it_nothing_changes(data, teacher, tmp_path):
+    metrics = ternarize(teacher, data, tmp_path / "out", RECIPE, QUICK)
+    assert (metrics["train_rows"], metrics["steps"], metrics["augmentation"]) == (64, 16, None)
+
+
+@pytest.mark.parametrize(
+    ("named", "first"),
+    [
+        ((), "the 15 nearest words of the word embeddings of teacher"),
+        (("glove",), "the 15 nearest words of GloVe (glove.txt)"),
+        (("masked_model",), "the 15 best words of the masked-language model masked"),
+        (("masked_model", "glove"), "the 15 best words of the masked-language model masked; for the other words, the"),
+    ],
+)
+def test_sources(request, data, teacher, how, named, first):
+    chosen = replace(how, **{name: request.getfixturevalue(name) for name in named})
+    made, note = augmented(data, chosen, own(teacher), seed=1, device="cpu")
+    assert note["source"].startswith(first)
+    assert len(made.train) > 64
+    assert made.evals is data.evals
+
+
+def test_the_loaded_teachers_words_are_those_of_its_files(teacher):
+    network = BertForSequenceClassification.from_pretrained(teacher)
+    loaded = own_words(teacher, network, AutoTokenizer.from_pretrained(teacher))
+    assert loaded.fingerprint == load_embeddings(teacher).fingerprint
+    assert loaded.description == load_embeddings(teacher).description
+
+
+@pytest.mark.parametrize("file", ["bfloat16", "pickle"])
+def test_a_teacher_whose_file_numpy_cannot_read(data, teacher, tmp_path, how, file):
+    network = BertForSequenceClassification.from_pretrained(teacher)
+    if file == "bfloat16":
+        network.bfloat16().save_pretrained(teacher)
+    else:
+        torch.save(network.state_dict(), Path(teacher) / "pytorch_model.bin")
+        (Path(teacher) / "model.safetensors").unlink()
+    metrics = ternarize(teacher, data, tmp_path / "out", RECIPE, QUICK, augment=how)
+    assert metrics["train_rows"] > 150
+
+
+def test_several_masks(data, teacher, how, masked_model):
+    _, note = augmented(data, replace(how, masked_model=masked_model, masks=3), own(teacher), seed=1, device="cpu")
+    assert note["source"].endswith("(3 masks at a time)")
+
+
+def test_variants_are_those_of_the_task_and_labels_are_copied(data, teacher, how):
+    task = replace(data.task, augment_variants=5)
+    made, note = augmented(replace(data, task=task), replace(how, variants=None), own(teacher), seed=1, device="cpu")
+    assert note["variants"] == 5
+    rows = list(zip(made.train["text"], made.train["label"], strict=True))
+    rest = iter(rows)
+    assert all(row in rest for row in zip(data.train["text"], data.train["label"], strict=True))  # in their order
+    assert len({text for text, _ in rows}) > 100
+
+
+def test_unlabelled_pairs(data, teacher, how):
+    texts = data.train["text"]
+    train = data.train.remove_columns("label").add_column("text_pair", list(reversed(texts)))
+    task = replace(data.task, text_columns=("a", "b"), label_column=None)
+    made, _ = augmented(TaskData(task, train, data.evals), how, own(teacher), seed=1, device="cpu")
+    assert made.train.column_names == ["text", "text_pair"]
+    assert len(made.train) > 200
+
+
+def test_strange_texts_are_trained_on_as_they_are(data, teacher, tmp_path, how):
+    strange = [
+        "",
+        "film",
+        "and it is not what it was",
+        "😀👩‍👩‍👧 🏳️‍🌈",
+        "\x00 film \u200b",
+        " ".join(["film", "plot"] * 2500),
+    ]
+    train = Dataset.from_dict({"text": strange * 2, "label": [0, 1] * len(strange)})
+    metrics = ternarize(teacher, replace(data, train=train), tmp_path / "out", RECIPE, QUICK, augment=how)
+    assert metrics["augmentation"]["rows_before"] == 12
+    assert metrics["train_rows"] > 12
+
+
+def test_runs_share_what_was_made_and_other_seeds_do_not(data, teacher, tmp_path, how, monkeypatch):
+    seen = []
+    watched = replace(how, progress=lambda done, total: seen.append(done))
+    ternarize(teacher, data, tmp_path / "a", RECIPE, QUICK, augment=watched)
+    assert seen[-1] == 64
+    seen.clear()
+    ternarize(teacher, data, tmp_path / "b", RECIPE.with_bits("8-8-8"), QUICK, augment=watched)
+    assert seen == []
+    ternarize(teacher, data, tmp_path / "c", RECIPE, replace(QUICK, seed=7), augment=watched)
+    assert seen[-1] == 64
+    assert len(list((tmp_path / "cache").iterdir())) == 2
+
+
+def test_stopped_while_augmenting_and_run_again(data, teacher, tmp_path, how, monkeypatch):
+    monkeypatch.setattr("ternarybert.augment.variants._STRETCH_WORDS", 20)
+    whole = ternarize(teacher, data, tmp_path / "whole", RECIPE, QUICK, augment=replace(how, cache=tmp_path / "other"))
+
+    def stop(done, total):
+        if done > 30:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        ternarize(teacher, data, tmp_path / "part", RECIPE, QUICK, augment=replace(how, progress=stop))
+    assert not (tmp_path / "part.work").exists()
+    seen = []
+    watched = replace(how, progress=lambda done, total: seen.append(done))
+    part = ternarize(teacher, data, tmp_path / "part", RECIPE, QUICK, augment=watched)
+    assert seen[0] > 20
+    assert part["evaluations"] == whole["evaluations"]
+    written = [(tmp_path / name / "model.safetensors").read_bytes() for name in ("whole", "part")]
+    assert written[0] == written[1]
+
+
+def test_stopped_while_training_and_resumed(data, teacher, tmp_path, how):
+    whole = ternarize(teacher, data, tmp_path / "whole", RECIPE, QUICK, augment=how)
+    with pytest.raises(KeyboardInterrupt):
+        ternarize(teacher, data, tmp_path / "part", RECIPE, replace(QUICK, callbacks=(StopAt(20),)), augment=how)
+    again = replace(QUICK, resume=True)
+    with pytest.raises(OutputError, match="begun with another data, augmentation"):
+        ternarize(teacher, data, tmp_path / "part", RECIPE, again)
+    with pytest.raises(OutputError, match="begun with another data, augmentation"):
+        ternarize(teacher, data, tmp_path / "part", RECIPE, again, augment=replace(how, variants=2))
+    part = ternarize(teacher, data, tmp_path / "part", RECIPE, again, augment=how)
+    assert part["evaluations"] == whole["evaluations"]
+
+
+@pytest.mark.parametrize("name", ["stsb", "mnli", "qqp"])
+def test_what_the_paper_does_not_augment_is_refused_before_any_work(data, tmp_path, how, name):
+    given = replace(data, task=GLUE[name].task)
+    with pytest.raises(RecipeError, match=f"the paper does not augment {name}.*'ternarybert augment'"):
+        ternarize("no such teacher", given, tmp_path / "out", RECIPE, QUICK, augment=how)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_cache_is_where_the_system_says(monkeypatch, tmp_path):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    assert cache_folder() == tmp_path / "ternarybert" / "augment"
+    monkeypatch.delenv("XDG_CACHE_HOME")
+    monkeypatch.setenv("HOME", str(tmp_path / "me"))
+    assert cache_folder() == tmp_path / "me" / ".cache" / "ternarybert" / "augment"
+
+
+def test_a_cache_that_cannot_be_written(data, teacher, tmp_path, how):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(OutputError, match="cannot keep augmented rows in"):
+        augmented(data, replace(how, cache=tmp_path / "file" / "cache"), own(teacher), seed=1, device="cpu")
+
+
+SCRIPT = """
+import sys
+from ternarybert.augment import load_embeddings, augment_dataset, dataset
+from ternarybert.data import load_table
+made = dataset._write_lines
+dataset._write_lines = lambda *given: (print("made"), made(*given))
+augment_dataset(load_table(sys.argv[2]), load_embeddings(sys.argv[1]), cache=sys.argv[3])
+"""
+
+
+def test_processes_that_want_the_same_make_it_once(teacher, tmp_path):
+    lines = [f"the film was {word} and the plot was {other}" for word in tiny.WORDS for other in tiny.WORDS]
+    table = tmp_path / "texts.txt"
+    table.write_text("\n".join(lines))
+    command = [sys.executable, "-c", SCRIPT, teacher, str(table), str(tmp_path / "cache")]
+    environment = os.environ | {"OMP_NUM_THREADS": "1"}
+    started = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment) for _ in range(2)]
+    said = [process.communicate()[0] for process in started]
+    assert [process.returncode for process in started] == [0, 0]
+    assert sorted(said) == ["", "made\n"]
+    assert [path.suffix for path in (tmp_path / "cache").iterdir()] == [".arrow"]

@@ -1,0 +1,112 @@
+import json
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from ternarybert import doctor
+from ternarybert.doctor import examine
+from ternarybert.runtime.engine import Engine, kernels
+from tests.cli.shell import command
+
+
+@pytest.fixture
+def quick(monkeypatch):
+    """The speed of this machine is not what is tested."""
+    monkeypatch.setattr(doctor, "speed", lambda threads: {"kernel": "k", "threads": threads, "tokens per second": 1})
+
+
+def test_all_is_well(quick):
+    found = examine()
+    assert found.problems == []
+    assert found.selftest["bits"] is True
+    assert found.engine["kernels"] == kernels() and found.engine["chosen"] == kernels()[0]
+    assert found.versions["numpy"] == np.__version__
+    assert found.extras["train"]["torch"] and "demo" in found.extras
+
+
+def test_the_page_and_its_json(quick):
+    code, out, _ = command("doctor")
+    assert code == 0 and out.endswith("All is well.\n")
+    assert "bit for bit" in out and "tokens/s" in out
+    code, out, _ = command("doctor", "--json")
+    assert code == 0 and json.loads(out)["problems"] == []
+    code, out, _ = command("doctor", "--no-selftest", "--json")
+    assert json.loads(out)["selftest"] == {}
+
+
+def test_a_kernel_that_computes_something_else_is_found(monkeypatch, quick):
+    run = Engine.run
+
+    def wrong(self, batch, output):
+        rows = run(self, batch, output)
+        return np.nextafter(rows, np.float32(9)) if self.kernel == "portable" else rows  # the last bit
+
+    monkeypatch.setattr(Engine, "run", wrong)
+    found = examine()
+    assert found.selftest["bits"] is False
+    assert len(found.problems) == 4  # two packings, two numbers of threads
+    assert all("kernel portable" in problem for problem in found.problems)
+    code, out, _ = command("doctor")
+    assert code == 1 and "DIFFERS" in out and out.endswith("Something is broken; see above.\n")
+
+
+@pytest.mark.parametrize(
+    "variable, value, said",
+    [("TERNARYBERT_KERNEL", "avx3", "allowed: "), ("TERNARYBERT_THREADS", "many", "must be a number of threads")],
+)
+def test_a_bad_variable_is_a_problem(monkeypatch, variable, value, said):
+    monkeypatch.setenv(variable, value)
+    code, out, _ = command("doctor", "--no-selftest")
+    assert code == 1
+    assert f"problem: {variable}" in out and said in out.casefold()
+
+
+def test_a_missing_library_is_a_problem_with_a_command(monkeypatch):
+    from ternarybert import native
+
+    native.library.cache_clear()
+    native.engine_library.cache_clear()
+    monkeypatch.setattr(native, "_FILE_NAME", "libnothing.so")
+    code, out, _ = command("doctor")
+    assert code == 1 and "problem: the native library" in out and "pip install" in out
+    native.library.cache_clear()
+    native.engine_library.cache_clear()
+
+
+def test_whatever_else_breaks_is_no_traceback(monkeypatch):
+    monkeypatch.setattr(doctor, "wrong_kernels", lambda: 1 / 0)
+    found = examine()
+    assert len(found.problems) == 1 and "ZeroDivisionError" in found.problems[0]
+
+
+def test_missing_packages_are_told(monkeypatch, quick):
+    version = doctor.metadata.version
+
+    def without(name):
+        if name in ("rich", "torch"):
+            raise doctor.metadata.PackageNotFoundError(name)
+        return version(name)
+
+    monkeypatch.setattr(doctor.metadata, "version", without)
+    code, out, _ = command("doctor", "--no-selftest")
+    assert code == 1
+    assert "rich is missing: pip install rich" in out
+    assert "not complete (torch): pip install 'ternarybert[train]'" in out
+
+
+def test_never_imports_torch():
+    code = (
+        "import sys; sys.argv = ['ternarybert', 'doctor', '--no-selftest', '--json']\n"
+        "from ternarybert.cli import main\n"
+        "try:\n    main()\nexcept SystemExit as end:\n    assert not end.code\n"
+        "import ternarybert.doctor\n"
+        "assert not {'torch', 'transformers', 'datasets'} & set(sys.modules)"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, stdout=subprocess.DEVNULL)
+
+
+def test_the_speed_is_measured():
+    measured = doctor.speed(1, seconds=0.0)
+    assert measured["tokens per second"] > 0 and measured["kernel"] == kernels()[0]

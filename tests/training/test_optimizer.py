@@ -1,0 +1,78 @@
+import copy
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from ternarybert.training.optimizer import BertAdam, clip_norm, linear_schedule, parameter_groups
+
+GOLDEN = np.load(Path(__file__).parent.parent / "golden" / "released.npz")
+
+
+def test_bertadams_trajectory_is_the_recorded_one():
+    """20 steps of the released settings: rate 2e-5, warm-up 10 %, decay 0.01, every tensor's norm cut at 1."""
+    p = torch.nn.Parameter(torch.from_numpy(GOLDEN["bertadam/p0"].copy()))
+    steps = len(GOLDEN["bertadam/grads"])
+    optimizer = BertAdam([p], lr=2e-5, weight_decay=0.01, clip_tensors=True)
+    schedule = linear_schedule(optimizer, steps, warmup=0.1)
+    for gradient, wanted in zip(GOLDEN["bertadam/grads"], GOLDEN["bertadam/traj"], strict=True):
+        p.grad = torch.from_numpy(gradient.copy())
+        optimizer.step()
+        schedule.step()
+        np.testing.assert_allclose(p.detach().numpy(), wanted, rtol=1e-9, atol=1e-12)
+    np.testing.assert_allclose(optimizer.state[p]["exp_avg"].numpy(), GOLDEN["bertadam/m"], rtol=1e-9)
+    np.testing.assert_allclose(optimizer.state[p]["exp_avg_sq"].numpy(), GOLDEN["bertadam/v"], rtol=1e-9)
+
+
+def test_no_bias_correction():
+    """The first step moves by (1 - b1) / sqrt(1 - b2) = 3.16 learning rates, not by one."""
+    p = torch.nn.Parameter(torch.zeros(3))
+    optimizer = BertAdam([p], lr=1e-3, weight_decay=0.0)
+    p.grad = torch.tensor([1.0, -2.0, 0.5])
+    optimizer.step()
+    torch.testing.assert_close(p.detach(), -1e-3 * 0.1 / 0.001**0.5 * p.grad.sign(), rtol=1e-4, atol=0)
+
+
+def test_state_survives_saving():
+    torch.manual_seed(0)
+    twins = [torch.nn.Parameter(torch.ones(4)) for _ in range(2)]
+    first, second = (BertAdam([p], lr=1e-2) for p in twins)
+    gradients = torch.randn(6, 4)
+    for step, gradient in enumerate(gradients):
+        if step == 3:
+            second.load_state_dict(copy.deepcopy(first.state_dict()))
+            twins[1].data.copy_(twins[0].data)
+        for number, (p, optimizer) in enumerate(zip(twins, (first, second), strict=True)):
+            if number == 0 or step >= 3:
+                p.grad = gradient.clone()
+                optimizer.step()
+    assert torch.equal(twins[0], twins[1])
+
+
+def test_clip_norm():
+    gradient = torch.full((4,), 5.0)
+    clip_norm(gradient)
+    assert float(gradient.norm()) == pytest.approx(1.0, rel=1e-5)
+    small = torch.full((4,), 0.01)
+    clip_norm(small)
+    assert torch.equal(small, torch.full((4,), 0.01))
+
+
+def test_schedule():
+    optimizer = torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=1.0)
+    schedule = linear_schedule(optimizer, 10, warmup=0.2)
+    rates = []
+    for _ in range(11):
+        rates.append(schedule.get_last_lr()[0])
+        optimizer.step()
+        schedule.step()
+    assert rates == pytest.approx([0, 0.5, 1, 0.875, 0.75, 0.625, 0.5, 0.375, 0.25, 0.125, 0])
+
+
+def test_biases_and_norms_do_not_decay():
+    model = torch.nn.ModuleDict({"dense": torch.nn.Linear(2, 2), "LayerNorm": torch.nn.LayerNorm(2)})
+    decayed, free = parameter_groups(model, 0.01)
+    assert [p.shape for p in decayed["params"]] == [torch.Size([2, 2])]
+    assert len(free["params"]) == 3
+    assert (decayed["weight_decay"], free["weight_decay"]) == (0.01, 0.0)
