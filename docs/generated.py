@@ -1,7 +1,7 @@
 """The generated parts of the reference: a page says `<!-- generated: NAME -->`, and a function here writes that part.
 
-MkDocs calls `on_page_markdown` for every page (`hooks` in mkdocs.yml). Everything is read from the code itself, so these
-pages cannot go stale. An option, an argument or a command without a help text is an error: the build fails.
+MkDocs calls `on_page_markdown` for every page (`hooks` in mkdocs.yml). Everything is read from the code itself, so
+these pages cannot go stale. An option, an argument or a command without a help text is an error: the build fails.
 """
 
 from __future__ import annotations
@@ -23,12 +23,20 @@ from ternarybert.cli import make_app
 ROOT = Path(__file__).parent.parent
 HEADER = ROOT / "native" / "include" / "ternarybert.h"
 _COMMAND = re.compile(r"(?<!`)\b((?:torchrun .* -m )?ternarybert [a-z]+ .*|pip install .*|python -c .*)$", re.MULTILINE)
+_EXTERNAL = re.compile(r"<(?:script|img|link[^>]* rel=.stylesheet.)[^>]* (?:src|href)=.?(https?://[^ >]+)")
 _MARKER = re.compile(r"^<!-- generated: ([\w-]+) -->$", re.MULTILINE)
 
 
 def on_page_markdown(markdown: str, **_: object) -> str:
     """Fill in what a page wants generated."""
     return _MARKER.sub(lambda marker: GENERATORS[marker[1]](), markdown)
+
+
+def on_post_build(config: Any) -> None:
+    """Refuse a site that needs another server: it must work without a network."""
+    for page in Path(config["site_dir"]).rglob("*.html"):
+        if external := _EXTERNAL.findall(page.read_text(encoding="utf-8")):
+            raise ValueError(f"{page.name} loads {external[0]}; keep every asset in the site")
 
 
 # ---- Command line ----------------------------------------------------------------------------------------------------

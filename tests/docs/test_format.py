@@ -1,4 +1,4 @@
-"""docs/format.md tells the truth: its examples, its tables and its limits are checked against the code."""
+"""docs/reference/format.md agrees with the code: its examples, its entries, its errors and its limits."""
 
 import json
 import re
@@ -11,14 +11,14 @@ from ternarybert import errors
 from ternarybert.packed import container, file, manifest
 from ternarybert.packed.codec import Coding, pack, unpack
 
-DOCUMENT = (Path(__file__).parents[2] / "docs" / "format.md").read_text(encoding="utf-8")
+DOCUMENT = (Path(__file__).parents[2] / "docs" / "reference" / "format.md").read_text(encoding="utf-8")
 EXAMPLES = re.findall(
     r"```example\nbits: (\d)  levels: (\w+)  packing: (\w+)\ncodes: ([-\d ]+)\nbytes: ([0-9a-f ]+)\n```", DOCUMENT
 )
 
 
 def test_there_is_an_example_of_every_kind():
-    assert DOCUMENT.count("```example") == len(EXAMPLES) == 6
+    assert DOCUMENT.count("```example") == len(EXAMPLES)
     assert {(bits, levels, packing) for bits, levels, packing, *_ in EXAMPLES} == {
         ("2", "linear", "plain"),
         ("2", "linear", "dense"),
@@ -36,14 +36,6 @@ def test_examples(bits, levels, packing, codes, stored):
     packed = np.frombuffer(bytes.fromhex(stored), coding.dtype)[None]
     np.testing.assert_array_equal(pack(matrix, coding), packed)
     np.testing.assert_array_equal(unpack(packed, matrix.shape[1], coding), matrix)
-
-
-def test_sums_in_the_text():
-    sums = re.findall(r"((?:\d+(?:·\d+)? \+ )+\d+(?:·\d+)?) = (\d+) = ([0-9a-f]+)", DOCUMENT)
-    assert len(sums) == 5
-    for terms, total, digits in sums:
-        products = [np.prod([int(factor) for factor in term.split("·")]) for term in terms.split(" + ")]
-        assert sum(products) == int(total) == int(digits, 16)
 
 
 def test_entries_of_tensors_are_as_written():

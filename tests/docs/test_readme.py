@@ -21,9 +21,8 @@ from ternarybert.packed.inspect import estimate
 from tests import tiny
 from tests.cli.shell import command
 from tests.packed.models import BASE, bert_shapes
-from tests.runtime.folders import save_student
 
-ROOT = Path(__file__).parent.parent
+ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 BLOCK = re.compile(r"(?:<!-- run: (?P<how>.*?) -->\n)?```(?P<language>\w*)\n(?P<code>.*?)```", re.DOTALL)
 
@@ -118,42 +117,37 @@ def test_commands_in_the_text_exist():
 def test_the_sizes():
     shapes = bert_shapes(BASE, labels=2)
     plain, dense = estimate(shapes, "2-2-8"), estimate(shapes, "2-2-8", packing="dense")
-    assert f"{plain.float32_bytes / 2**20:.1f} MiB | {plain.mib:.2f} MiB | {plain.ratio:.1f} times smaller" in README
-    assert f"({dense.mib:.2f} MiB with `--dense`, {dense.ratio:.1f} times)" in README
+    for model, size in (("BERT-base", plain), ("BERT-base, packed with `--dense`", dense)):
+        row = (
+            f"| {model} | {size.float32_bytes / 2**20:.1f} MiB | {size.mib:.2f} MiB | {size.ratio:.1f} times smaller |"
+        )
+        assert row in README
 
 
-def test_the_page_on_deploying(tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(tmp_path)
-    save_student(tmp_path / "small", "ForSequenceClassification")
-    (tmp_path / "mails.csv").write_text("text\na good film\nvery dull\n")
-    page = (ROOT / "docs" / "deploy.md").read_text(encoding="utf-8")
-    for line in re.findall(r"^ternarybert .*$", page, re.MULTILINE):
-        code, out, err = command(*shlex.split(line, comments=True)[1:])
-        assert code == 0, f"{line}\n{out}{err}"
-    [example] = [block["code"] for block in blocks(page) if block["language"] == "python"]
-    exec(compile(example, "deploy.md", "exec"), {})
-    assert "'label': " in capsys.readouterr().out
-    assert (tmp_path / "answers.csv").is_file()
+def tree():
+    """Files and folders of the package that the README's map names, as paths below the package."""
+    [block] = [block["code"] for block in BLOCKS if block["code"].startswith("src/ternarybert/\n")]
+    named, folder = set(), Path()
+    for line in block.partition("\n")[2].partition("\nnative/")[0].splitlines():
+        if top := re.match(r"  (\w+/|\w+\.py)", line):
+            folder = Path(top[1]) if top[1].endswith("/") else Path()
+            named.add(Path(top[1]))
+        named |= {folder / name for name in re.findall(r"\b\w+\.py\b|\b\w+/(?=  )", line) if Path(name) != folder}
+    return named
 
 
-PAGES = sorted((ROOT / "docs").glob("*.md"))
+def test_the_map_names_every_folder_and_top_module_and_nothing_else():
+    package = ROOT / "src" / "ternarybert"
+    assert [str(path) for path in sorted(tree()) if not (package / path).exists()] == []
+    entries = {
+        Path(entry.name) for entry in package.iterdir() if entry.suffix == ".py" or (entry / "__init__.py").exists()
+    }
+    assert entries - {Path("__main__.py")} <= tree()
 
 
-@pytest.mark.parametrize("page", [ROOT / "README.md", *PAGES], ids=lambda page: page.name)
-def test_links_lead_somewhere(page):
+@pytest.mark.parametrize("name", ["README.md", "CHANGELOG.md", "CONTRIBUTING.md", "examples/README.md"])
+def test_links_lead_somewhere(name):
+    """Those of docs/ are checked by the strict build of the site."""
+    page = ROOT / name
     for target in re.findall(r"\]\((?!https?:)([^)#]+)", page.read_text(encoding="utf-8")):
         assert (page.parent / target).exists(), target
-
-
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
-def test_options_in_the_documents_exist(page):
-    """Every option behind a command of ours, in every document."""
-    app = typer.main.get_command(make_app())
-    text = page.read_text(encoding="utf-8").replace("\\\n", " ")
-    for name, rest in re.findall(r"ternarybert (\w+)([^`\n]*)", text):
-        if name not in COMMANDS:
-            continue
-        known = {option for parameter in app.commands[name].params for option in [*parameter.opts, "--help"]}
-        known |= {option for parameter in app.commands[name].params for option in parameter.secondary_opts}
-        used = set(re.findall(r"(?<=\s)--[a-z0-9-]+", rest.split("  #")[0]))
-        assert used <= known, f"{page.name}: ternarybert {name} has no {', '.join(used - known)}"

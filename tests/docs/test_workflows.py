@@ -1,4 +1,4 @@
-"""The files for continuous integration say what we think they say. Their grammar is checked by `make check`."""
+"""Traps in workflow files that their schema, checked by `make check`, does not catch."""
 
 import re
 from pathlib import Path
@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-ROOT = Path(__file__).parent.parent
+ROOT = Path(__file__).parents[2]
 WORKFLOWS = sorted((ROOT / ".github" / "workflows").glob("*.yml"))
 
 
@@ -18,12 +18,3 @@ def test_every_workflow_can_be_read(path):
         assert all(("uses" in step) != ("run" in step) for step in job["steps"])
         actions = [step["uses"] for step in job["steps"] if "uses" in step]
         assert all(re.fullmatch(r"[\w.-]+/[\w.-]+@[\w.]+", action) for action in actions)
-
-
-def test_wheels_for_the_usual_platforms():
-    workflow = yaml.safe_load((ROOT / ".github/workflows/wheels.yml").read_text(encoding="utf-8"))
-    built = {entry["platform"] for entry in workflow["jobs"]["wheel"]["strategy"]["matrix"]["include"]}
-    assert built == {"linux-x86_64", "linux-aarch64", "macos-arm64", "macos-x86_64", "windows-amd64"}
-    settings = (ROOT / "pyproject.toml").read_text(encoding="utf-8").partition("[tool.cibuildwheel]")[2]
-    assert 'build = "cp311-*"' in settings  # one: the wheel is py3-none, a second build would be the same
-    assert '"ternarybert doctor"' in settings  # every wheel is tested where it was built
