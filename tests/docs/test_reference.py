@@ -122,3 +122,21 @@ def test_imports_and_names_in_the_documents_exist(page):
             assert hasattr(imported, name), f"{page.name}: {module} has no {name}"
     for name in re.findall(r"\bternarybert\.(\w+)\(", blocks):
         assert name in ternarybert.__all__, f"{page.name}: ternarybert.{name} is not public"
+
+
+SOURCES = [
+    path
+    for folder in ("src", "tests", "runs", "bench", "native", "examples")
+    for path in sorted((ROOT / folder).rglob("*"))
+    if path.suffix in {".py", ".cc", ".c", ".h", ".jinja"}
+]
+
+
+def test_documents_that_the_sources_name_exist():
+    named = {
+        (path.relative_to(ROOT), document)
+        for path in SOURCES
+        for document in re.findall(r"\bdocs/[\w/.-]+\.(?:md|svg|png)", path.read_text(encoding="utf-8"))
+    }
+    assert named
+    assert [pair for pair in sorted(named) if not (ROOT / pair[1]).exists()] == []

@@ -6,7 +6,7 @@
     ..                  tokenizer, model card: whatever the exporter adds, not looked at here
 
 `read` gives a model only after every byte it hands out was checked; `write` leaves a complete folder or none.
-The format, byte by byte: docs/format.md.
+The format, byte by byte: docs/reference/format.md.
 """
 
 from __future__ import annotations
