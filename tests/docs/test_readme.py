@@ -124,27 +124,6 @@ def test_the_sizes():
         assert row in README
 
 
-def tree():
-    """Files and folders of the package that the README's map names, as paths below the package."""
-    [block] = [block["code"] for block in BLOCKS if block["code"].startswith("src/ternarybert/\n")]
-    named, folder = set(), Path()
-    for line in block.partition("\n")[2].partition("\nnative/")[0].splitlines():
-        if top := re.match(r"  (\w+/|\w+\.py)", line):
-            folder = Path(top[1]) if top[1].endswith("/") else Path()
-            named.add(Path(top[1]))
-        named |= {folder / name for name in re.findall(r"\b\w+\.py\b|\b\w+/(?=  )", line) if Path(name) != folder}
-    return named
-
-
-def test_the_map_names_every_folder_and_top_module_and_nothing_else():
-    package = ROOT / "src" / "ternarybert"
-    assert [str(path) for path in sorted(tree()) if not (package / path).exists()] == []
-    entries = {
-        Path(entry.name) for entry in package.iterdir() if entry.suffix == ".py" or (entry / "__init__.py").exists()
-    }
-    assert entries - {Path("__main__.py")} <= tree()
-
-
 @pytest.mark.parametrize("name", ["README.md", "CHANGELOG.md", "CONTRIBUTING.md", "examples/README.md"])
 def test_links_lead_somewhere(name):
     """Those of docs/ are checked by the strict build of the site."""
