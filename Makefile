@@ -47,9 +47,10 @@ check: setup docs ## ruff, mypy, clang-format, the workflow files, the import di
 	$(BIN)/check-jsonschema --quiet --builtin-schema vendor.github-workflows .github/workflows/*.yml
 	$(BIN)/pytest tests/test_architecture.py
 
-# Strict: a broken link, a page missing from the menu or an option without help text fails.
+# Strict: a broken link, a page missing from the menu or an option without help text fails. (With --quiet none would:
+# MkDocs then does not count its warnings.)
 docs: setup ## the documentation as a site in build/site
-	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 	$(BIN)/pytest tests/docs/test_reference.py
 
 test: setup test-native ## the whole test suite but its slow part
