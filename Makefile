@@ -11,7 +11,7 @@ export PATH := $(abspath $(BIN)):$(PATH)
 , := ,
 .DEFAULT_GOAL := help
 .PHONY: help demo setup check test test-slow test-native sanitize emulate neon cover format bench-native
-.PHONY: bench-quantize screenshots clean
+.PHONY: bench-quantize docs screenshots clean
 
 help: ## show this menu
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -22,7 +22,7 @@ $(VENV)/.installed: Makefile pyproject.toml constraints.txt src/ternarybert/__in
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --upgrade pip
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt \
-		--config-settings=cmake.define.TB_WERROR=ON --editable '.[train,report,dev]'
+		--config-settings=cmake.define.TB_WERROR=ON --editable '.[train,report,docs,dev]'
 	@touch $@
 
 # Only what the demo needs, without the developers' tools. `make demo QUICK=1` takes 3 minutes instead of 12.
@@ -38,14 +38,20 @@ demo: $(VENV)/.demo ## a real model becomes ternary before your eyes: 12 minutes
 
 setup: $(VENV)/.installed ## make .venv with everything that development needs
 
-check: setup ## ruff, mypy, clang-format, the workflow files and the import directions
+check: setup docs ## ruff, mypy, clang-format, the workflow files, the import directions and the documents
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/clang-format --dry-run --Werror $(filter %.cc %.h %.c,$(NATIVE))
-	$(BIN)/yamllint --strict .github
+	$(BIN)/yamllint --strict .github mkdocs.yml .pre-commit-config.yaml
 	$(BIN)/check-jsonschema --quiet --builtin-schema vendor.github-workflows .github/workflows/*.yml
 	$(BIN)/pytest tests/test_architecture.py
+
+# Strict: a broken link, a page missing from the menu or an option without help text fails. (With --quiet none would:
+# MkDocs then does not count its warnings.)
+docs: setup ## the documentation as a site in build/site
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+	$(BIN)/pytest tests/docs/test_reference.py
 
 test: setup test-native ## the whole test suite but its slow part
 	$(BIN)/pytest

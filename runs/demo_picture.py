@@ -1,6 +1,6 @@
-"""Draws what a finished demo measured as the picture of docs/demo.svg, from its results.json and nothing else.
+"""Draws what a finished demo measured as the picture of docs/images/demo.svg, from its results.json and nothing else.
 
-python runs/demo_picture.py ternarybert-demo docs/demo.svg
+python runs/demo_picture.py ternarybert-demo docs/images/demo.svg
 """
 
 from __future__ import annotations

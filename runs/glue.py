@@ -1,4 +1,4 @@
-"""The real runs behind docs/results.md: MiniLM on five GLUE tasks, teacher, paper and default, and the variants.
+"""The real runs behind docs/results/glue.md: MiniLM on five GLUE tasks, teacher, paper and default, and the variants.
 
 Every cell of the table is a folder. A finished cell is not run again and an interrupted one goes on from its last
 checkpoint, so the script can be stopped and started at will; the table is printed from whatever is there.

@@ -1,4 +1,4 @@
-"""The real runs behind docs/results.md on SQuAD 1.1: two small teachers, and their students in one stage and in two.
+"""The real runs behind docs/results/questions.md: two small teachers, and their students in one stage and in two.
 
 Only the dev set is at hand, so it is split by article: a fifth of the questions is the test set, the rest the training
 set (`hold_out`, seed 42). Nothing here compares with figures of models that were trained on SQuAD's training set.

@@ -1,7 +1,7 @@
 """Which setting helps a student most: short runs on part of a task's training rows, judged on others of them.
 
 The dev set is never looked at. The teacher has seen all training rows, so its own score here is flattered; what counts
-is how near its students come to it. What was found is in docs/log.md.
+is how near its students come to it. What was found is in docs/development/log.md.
 
 Every student is a folder; a finished one is not made again, an interrupted one goes on from its last checkpoint.
 Teachers are those of runs/glue.py with the same `--out`.

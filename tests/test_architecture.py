@@ -1,4 +1,4 @@
-"""Imports follow the data and never turn back: the layers of docs/hacking.md, read from the sources themselves."""
+"""Imports follow the data and never turn back: the layers of docs/development/hacking.md, read from the sources."""
 
 import ast
 from pathlib import Path

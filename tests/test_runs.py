@@ -1,4 +1,4 @@
-"""The scripts behind docs/results.md: a mistake is one line, as in the commands."""
+"""The scripts behind docs/results/: a mistake is one line, as in the commands."""
 
 import json
 import subprocess

@@ -2,7 +2,7 @@
  *
  *   cc classify.c -lternarybert -o classify
  *
- * A real program reads the arrays from a packed folder; docs/format.md says how they lie there. */
+ * A real program reads the arrays from a packed folder; docs/reference/format.md says how they lie there. */
 #include <ternarybert.h>
 
 #include <stdio.h>

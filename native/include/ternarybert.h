@@ -1,7 +1,7 @@
 /* ternarybert: the native core's plain C interface.
  *
- * A model is made once from tensors in memory (docs/format.md) and then run on ragged batches of token ids. Every
- * function may be called from several threads, also on the same model. Nothing is global; no exception leaves the
+ * A model is made once from tensors in memory (docs/reference/format.md) and then run on ragged batches of token ids.
+ * Every function may be called from several threads, also on the same model. Nothing is global; no exception leaves the
  * library. Strings that are returned are static: never free them.
  */
 #ifndef TERNARYBERT_H

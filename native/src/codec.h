@@ -1,4 +1,4 @@
-// Rows of packed codes (docs/format.md, section 3) as signed bytes.
+// Rows of packed codes (docs/reference/format.md, section 3) as signed bytes.
 #pragma once
 
 #include "ternarybert.h"

@@ -363,7 +363,7 @@ PRESETS: Mapping[str, Recipe] = {
         # The paper needs two stages because L_pred is too small beside L_trm; as a mean over examples it is not.
         stages=ONE_STAGE,
         # Dropout would only blur what the student is to copy, and drawing it takes an eighth of the time.
-        # A narrow BERT needs a far larger rate than the paper's 2e-5, and more time (docs/log.md).
+        # A narrow BERT needs a far larger rate than the paper's 2e-5, and more time (docs/development/log.md).
         schedule=Schedule(learning_rate=2e-4, stretch=2.0, warmup=0.1, dropout=0.0),
     ),
 }

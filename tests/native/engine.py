@@ -122,7 +122,7 @@ class Packer:
 
 
 def pack(m):
-    """Codes to bytes, as docs/format.md says."""
+    """Codes to bytes, as docs/reference/format.md says."""
     bits, codes = m["bits"], m["codes"].astype(np.int64)
     zero = 2 ** (bits - 1) - 1
     if m.get("log"):

@@ -1,4 +1,4 @@
-"""A reader written from docs/format.md alone: json, struct and NumPy, and nothing of ours."""
+"""A reader written from docs/reference/format.md alone: json, struct and NumPy, and nothing of ours."""
 
 import json
 import struct

@@ -137,7 +137,7 @@ def test_exact_solutions(golden, data, curvature):
 
 
 def test_the_exact_solution_degenerates_with_outliers(golden):
-    """Two weights of size 3 among 6144 of size 0.04: the optimum keeps those two alone. See docs/paper.md."""
+    """Two weights of size 3 among 6144 of size 0.04: the optimum keeps just those. See docs/explanation/paper.md."""
     w, v = golden("lat_outlier/w"), golden("lat_outlier/v")
 
     def error(q: Quantized) -> float:

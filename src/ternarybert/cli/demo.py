@@ -171,6 +171,6 @@ def _show_next(console: Console, place: Place) -> None:
         f"\nThe model is in {place.ternary}, its teacher in {place.teacher}, the reviews in {place.train}.",
         f"Talk to it:     ternarybert predict {place.ternary}",
         f"Look inside:    ternarybert inspect {place.ternary} --against {place.teacher}",
-        "Your own data:  ternarybert finetune MODEL --train FILE, then ternarybert ternarize (docs/ternarize.md)",
+        "Your own data:  ternarybert finetune MODEL --train FILE, then ternarybert ternarize (docs/how-to/own-data.md)",
     ):
         console.print(line, soft_wrap=True)

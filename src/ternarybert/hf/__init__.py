@@ -1,7 +1,7 @@
 """transformers plug-in: importing this makes `AutoModel….from_pretrained(packed folder)` and `pipeline` work.
 
 transformers finds plug-ins in no other way. Without the import it warns about an unknown quantization type and gives a
-model with random weights; `load_torch` cannot be called without it. Documentation: docs/transformers.md.
+model with random weights; `load_torch` cannot be called without it. Documentation: docs/how-to/transformers.md.
 """
 
 from ternarybert.errors import MissingExtraError

@@ -1,7 +1,7 @@
 """Runs packed models without torch: NumPy, tokenizers and the native library.
 
 `load` gives a model with `predict`, `logits` and `encode`. `oracle.py` says in NumPy what the engine must compute,
-`engine.py` hands the work to C. Documentation: docs/predict.md.
+`engine.py` hands the work to C. Documentation: docs/how-to/predict.md.
 """
 
 from ternarybert.runtime.engine import Engine, kernels

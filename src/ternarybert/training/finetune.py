@@ -72,7 +72,7 @@ def finetune(
     check_tokenizer(tokenizer, network)
     recipe = recipe or Recipe(schedule=usual_schedule(network.config))
     set_dropout(network, recipe.schedule.dropout)
-    if on_cpu(settings):  # where torch's fused attention is no faster, and in bfloat16 much slower (docs/log.md)
+    if on_cpu(settings):  # torch's fused attention is no faster, and slow in bfloat16 (docs/development/log.md)
         network.set_attn_implementation("eager")
     features = head.features(data, tokenizer, network, labelled=True)
     assert features.train is not None  # check_labels says so
