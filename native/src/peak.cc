@@ -1,4 +1,4 @@
-#include "peak.h"
+#include "internal.h"
 
 #include <algorithm>
 #include <ctime>

@@ -66,6 +66,9 @@ public:
   bool in_this_process() const;
   void release();
 
+  // Lets threads that wait for more sleep at once instead of spinning: nothing follows soon.
+  void rest() { resting_ = true; }
+
 private:
   friend class Team;
   void run(int tasks, Team::Call call, const void *function);
@@ -88,7 +91,24 @@ private:
   std::mutex sleep_;
   std::condition_variable wake_;
   std::atomic<int> sleeping_{0};
-  std::atomic<bool> stop_{false};
+  std::atomic<bool> resting_{false}, stop_{false};
+};
+
+// Keeps a pool from call to call, for functions without a handle that could own it. Whoever takes the pool has it
+// alone; callers that come meanwhile get a new one. Needs no destructor: it may be used until the program ends.
+class PoolCache {
+public:
+  // A pool of so many threads: the last one if it has as many, else a new one. Null for one thread.
+  Pool::Pointer take(int threads);
+  // Keeps the pool, or ends it if there is another already.
+  void put(Pool::Pointer pool);
+  // Ends the pool, and from now on those that are put back.
+  void close();
+
+private:
+  static Pool *closed();
+
+  std::atomic<Pool *> idle_{nullptr};
 };
 
 } // namespace tb
