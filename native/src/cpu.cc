@@ -103,4 +103,8 @@ uint32_t detect() { return 0; }
 
 #endif
 
-extern "C" uint32_t tb_cpu_features(void) { return detect(); }
+// Asked once: in a virtual machine every cpuid instruction traps to the host, which takes as long as a small product.
+extern "C" uint32_t tb_cpu_features(void) {
+  static const uint32_t features = detect();
+  return features;
+}
