@@ -16,7 +16,7 @@ namespace {
 constexpr int kTiles = 12;
 // Multiplications below which waking other threads takes longer than they save. Packing a weight takes the time of so
 // many rows.
-constexpr int64_t kParallelWork = 1 << 21, kPackingRows = 32;
+constexpr int64_t kParallelWork = 1 << 24, kPackingRows = 32;
 
 // The threads of the last call; those of a program's training loop are all alike. The cache is never destroyed (threads
 // may still multiply while the program exits), but emptied, so that no thread outlives the library.

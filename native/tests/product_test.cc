@@ -98,7 +98,7 @@ void check_threads() {
   Random random(5);
   for (const int rows : {1, 59, 61, 64, 301})
     for (const int largest : {1, 127}) {
-      Problem problem(rows, 500, 300, largest, true, false, random);
+      Problem problem(rows, 1000, 600, largest, true, false, random);
       const std::vector<float> expected = problem.plainly();
       for (const int threads : {2, 2, 3, 16, 1, 2}) {
         problem.y.assign(problem.y.size(), 0.0f);
@@ -115,7 +115,7 @@ void check_concurrent_calls() {
   for (int c = 0; c < 6; c++)
     callers.emplace_back([&wrong, c] {
       Random random(static_cast<uint64_t>(10 + c));
-      Problem problem(40 + c, 300, 200, c % 2 ? 1 : 5, true, true, random);
+      Problem problem(40 + c, 700, 500, c % 2 ? 1 : 5, true, true, random);
       const std::vector<float> expected = problem.plainly();
       for (int i = 0; i < 30; i++) {
         problem.y.assign(problem.y.size(), 0.0f);
@@ -131,7 +131,7 @@ void check_concurrent_calls() {
 void check_fork() {
 #if defined(__unix__) || defined(__APPLE__)
   Random random(6);
-  Problem problem(64, 300, 200, 1, true, true, random);
+  Problem problem(64, 600, 500, 1, true, true, random);
   const std::vector<float> expected = problem.plainly();
   const auto right = [&] {
     problem.y.assign(problem.y.size(), 0.0f);
