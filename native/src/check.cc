@@ -1,4 +1,4 @@
-// Is this a model, a batch, a product? See internal.h.
+// Checks of what callers pass: models, batches, products. See internal.h.
 #include "codec.h"
 #include "failure.h"
 #include "internal.h"

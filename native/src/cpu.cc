@@ -1,4 +1,4 @@
-// Which instruction sets may be used: the CPU must have them and the operating system must save their registers.
+// The usable instruction sets: the CPU must have them and the operating system must save their registers.
 #include "ternarybert.h"
 
 #if defined(__x86_64__) || defined(_M_X64)
@@ -103,7 +103,8 @@ uint32_t detect() { return 0; }
 
 #endif
 
-// Asked once: in a virtual machine every cpuid instruction traps to the host, which takes as long as a small product.
+// Detected once: in a virtual machine every cpuid instruction traps to the host, which takes as long as a small
+// product.
 extern "C" uint32_t tb_cpu_features(void) {
   static const uint32_t features = detect();
   return features;

@@ -15,7 +15,7 @@ template <class T> Buffer<T> copy(const T *from, size_t count, size_t room) {
   return to;
 }
 
-// `rows` x n floats with rows of `stride`; one more vector behind the last, as everywhere.
+// `rows` x n floats with rows of `stride`; one more vector after the last, as everywhere.
 Buffer<float> copy_padded(const float *from, int rows, int n, size_t stride) {
   Buffer<float> to(checked(static_cast<size_t>(rows), stride) + kPad);
   for (int r = 0; r < rows; r++)

@@ -1,4 +1,4 @@
-// A model in memory: what tb_model_create makes of a configuration.
+// A model in memory: what tb_model_create makes from a configuration.
 #pragma once
 
 #include "kernels/kernel.h"
@@ -12,7 +12,7 @@
 
 namespace tb {
 
-// A matrix as it lies in a packed folder, copied: the word embedding, and weights whose inputs are not quantized.
+// A copy of a matrix as stored in a packed folder: the word embedding, and weights whose inputs are not quantized.
 class Rows {
 public:
   Rows() = default;

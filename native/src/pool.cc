@@ -34,7 +34,7 @@ void relax() {
 #endif
 }
 
-// Longer than the serial parts between two rounds, shorter than anyone would notice on an idle machine.
+// Longer than the serial parts between two rounds, too short to matter on an idle machine.
 constexpr auto kSpin = std::chrono::microseconds(100);
 
 template <class Condition> bool spin_until(Condition done) {
@@ -72,7 +72,7 @@ Pool::Pool(int threads) : process_(process_id()) {
   try {
     for (int worker = 1; worker < threads; worker++)
       threads_.emplace_back([this, worker] { work(worker); });
-  } catch (const std::system_error &) { // the system gives no more threads: the pool has those that it got
+  } catch (const std::system_error &) { // the system has no more threads: the pool has those that started
   }
 }
 
@@ -95,7 +95,7 @@ void Pool::release() { busy_.unlock(); }
 bool Pool::open() const { return Ticket{ticket_.load()}.open(); }
 
 void Pool::run(int tasks, Team::Call call, const void *function) {
-  if (tasks > kMostTasks) { // far more than anyone has; right all the same
+  if (tasks > kMostTasks) { // the ticket cannot count them
     for (int task = 0; task < tasks; task++)
       call(function, task, 0);
     return;
@@ -108,7 +108,7 @@ void Pool::run(int tasks, Team::Call call, const void *function) {
   if (const int sleeping = sleeping_.load(); sleeping > 0) {
     {
       const std::lock_guard<std::mutex> lock(sleep_);
-    } // whoever was about to sleep now does, or has seen the ticket
+    } // a thread that was about to sleep now does, or has seen the ticket
     if (tasks > sleeping)
       wake_.notify_all();
     else
@@ -132,7 +132,7 @@ bool Pool::take_task(int worker) {
 }
 
 void Pool::work(int worker) {
-  const FloatMode mode; // a new thread has that of whoever made it
+  const FloatMode mode; // a new thread inherits its creator's
   const auto called = [this] { return open() || stop_; };
   for (;;) {
     if (!spin_until([&] { return called() || resting_; }) || !called()) {

@@ -1,4 +1,4 @@
-// A batch: how it is cut into groups, and who computes which.
+// A batch: how it is split into groups, and which worker computes which.
 #include "encoder.h"
 #include "failure.h"
 #include "float_mode.h"
@@ -11,8 +11,8 @@
 namespace tb {
 namespace {
 
-// Sequences are computed together up to so many tokens: enough that reading the weights is paid for many times, few
-// enough that the activations stay in the cache.
+// Sequences are computed together up to so many tokens: enough to amortize reading the weights, few enough that the
+// activations stay in the cache.
 constexpr int kGroupTokens = 128;
 
 std::vector<Group> groups_of(const tb_batch &batch, int most_tokens) {
@@ -35,7 +35,7 @@ std::vector<Group> groups_of(const tb_batch &batch, int most_tokens) {
   return groups;
 }
 
-// Takes the pool if it is free; everybody else works alone.
+// Reserves the pool if it is free; else the caller works alone.
 class Lease {
 public:
   explicit Lease(Pool *pool) : pool_(pool && pool->acquire() ? pool : nullptr) {}

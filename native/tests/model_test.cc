@@ -103,7 +103,7 @@ void check_concurrent_calls() {
   CHECK(wrong == 0);
 }
 
-// Rounding is a setting of the thread; the answers do not depend on it.
+// The rounding mode is a setting of the thread; the results do not depend on it.
 void check_rounding() {
   const RandomModel made(kSmall);
   const RandomBatch batch(1, 20, kSmall.vocabulary);
@@ -208,7 +208,7 @@ void check_random_input() {
   CHECK(answers > 1000 && errors > 1000);
 }
 
-// A configuration with one thing wrong is refused, with words.
+// A configuration with one error is refused, with a message that names it.
 template <class Function> void check_refused(int status, const char *words, Function damage) {
   RandomModel made(kSmall);
   tb_layer layers[2] = {made.config.layer[0], made.config.layer[1]};

@@ -1,4 +1,4 @@
-// Every task is done once, whoever does it and however long the threads slept.
+// Every task runs once, on whichever thread and however long the threads slept.
 #include "../src/pool.h"
 #include "check.h"
 

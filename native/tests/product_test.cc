@@ -1,5 +1,5 @@
-// tb_multiply gives the numbers of plain loops: any kernel, shape, weight and number of threads; and says what is
-// wrong.
+// tb_multiply gives the numbers of plain loops, for any kernel, shape, weight and number of threads; and names what is
+// wrong with its arguments.
 #include "check.h"
 #include "random_model.h"
 #include "ternarybert.h"

@@ -1,4 +1,4 @@
-// Functions of a kernel must be inlined whatever the compiler thinks: vectors then stay in registers.
+// Functions of a kernel are always inlined, so that vectors stay in registers.
 #pragma once
 
 #if defined(_MSC_VER) && !defined(__clang__)

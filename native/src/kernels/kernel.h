@@ -1,4 +1,4 @@
-// What the encoder asks of an instruction set. One table of functions per kernel; all kernels give the same bits.
+// The functions that the encoder needs from an instruction set: one table per kernel. All kernels give the same bits.
 //
 // Rows of floats are padded to a multiple of kPad: kernels read and write whole vectors there.
 #pragma once
@@ -52,7 +52,7 @@ struct HeadTask {
   int tokens, queries, width;
   float scaling;
   const Quantizer *quantizer;
-  // Ranges that span more than this head, if not null; else Q and K have one a token, P one a query, V one a head.
+  // Ranges that span more than this head, if not null; else Q and K have one per token, P per query, V per head.
   const Grid *q_grid = nullptr, *k_grid = nullptr, *v_grid = nullptr, *p_grid = nullptr;
   Range *p_range = nullptr; // if not null: only find the range of the probabilities
   float *context;           // queries rows
@@ -65,14 +65,14 @@ struct Kernel {
   uint32_t features; // what the CPU must have
   int columns;       // of a panel
   int rows;          // of a tile: products of a multiple of it are fastest
-  int wide_zero;     // what is subtracted from codes that multiply weights of more than 2 bits
+  int wide_zero;     // subtracted from codes that multiply weights of more than 2 bits
 
   // A panel of `rows` (at most `columns`) rows of codes; the memory that it goes to is all zeros.
   size_t (*panel_bytes)(int inputs, bool ternary);
   void (*pack_panel)(const int8_t *codes, size_t stride, int rows, int inputs, bool ternary, uint8_t *panel);
   void (*linear)(const PanelWeight &, const CodeRows &, const LinearTask &);
-  // A tile's products of four steps on registers, `rounds` times: linear() if nothing else had to be done. `four`
-  // activations are zeros, so that sums never overflow.
+  // A tile's products of four steps on registers, `rounds` times: the inner loop of linear() and nothing else. The
+  // `four` activations are zeros, so that sums never overflow.
   int32_t (*only_products)(const int8_t *four, int rounds);
 
   // Codes of a row of n numbers; returns the sum of code-128.
@@ -81,7 +81,7 @@ struct Kernel {
   Range (*range)(const float *x, int n);
 
   void (*embed)(const float *word, const float *type, const float *position, int n, float *out);
-  // Whole rows, in place; they give the range of what the row has become.
+  // Whole rows, in place; they return the range of the new row.
   Range (*layer_norm)(float *x, int n, const float *weight, const float *bias, double eps);
   Range (*activate)(float *x, int n, int function);
 

@@ -147,7 +147,7 @@ Range activate(float *x, int n, int function) {
     return map(x, n, [](F v, int) { return max(v, set(0.0f)); });
   case TB_TANH:
     for (int i = 0; i < n; i++)
-      // Through double: the last bit of tanhf is another one in every C library, this one is not.
+      // Through double: the last bit of tanhf differs between C libraries, that of this does not.
       x[i] = static_cast<float>(::tanh(static_cast<double>(x[i])));
     break;
   }
