@@ -2,7 +2,7 @@
 PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
-NATIVE := CMakeLists.txt $(shell find native -name '*.cc' -o -name '*.h' -o -name '*.c')
+NATIVE := CMakeLists.txt native/CMakeLists.txt $(shell find native -name '*.cc' -o -name '*.h' -o -name '*.c')
 CTEST   = ctest --test-dir $(1) --output-on-failure --timeout 1200
 CMAKE   = cmake -S . -B $(1) -DTB_TESTS=ON -DTB_WERROR=ON -DCMAKE_BUILD_TYPE=$(2) $(3) > /dev/null && cmake --build $(1) -j 2
 
@@ -10,7 +10,7 @@ export PATH := $(abspath $(BIN)):$(PATH)
 
 , := ,
 .DEFAULT_GOAL := help
-.PHONY: help demo setup check test test-slow test-native sanitize emulate neon cover format bench-native
+.PHONY: help demo setup check test test-slow test-native sanitize emulate neon fuzz cover format bench-native
 .PHONY: bench-quantize docs screenshots clean
 
 help: ## show this menu
@@ -79,6 +79,16 @@ neon: ## the ARM kernel under qemu (Debian: g++-aarch64-linux-gnu qemu-user)
 		-DCMAKE_C_COMPILER=aarch64-linux-gnu-gcc -DCMAKE_CXX_COMPILER=aarch64-linux-gnu-g++ \
 		-DCMAKE_CROSSCOMPILING_EMULATOR='qemu-aarch64;-L;/usr/aarch64-linux-gnu')
 	$(call CTEST,build/neon)
+
+# FUZZ_SECONDS=600 for a longer run; inputs that found something are in build/fuzz.
+FUZZ_SECONDS ?= 60
+fuzz: ## random models, batches and products against the native library (Debian: clang)
+	cmake -S . -B build/fuzz -DTB_FUZZ=ON -DTB_WERROR=ON -DCMAKE_BUILD_TYPE=RelWithDebInfo \
+		-DCMAKE_CXX_COMPILER=clang++ \
+		-DCMAKE_CXX_FLAGS='-fsanitize=fuzzer-no-link$(,)address$(,)undefined -fno-sanitize-recover=all' > /dev/null
+	cmake --build build/fuzz -j 2
+	mkdir -p build/fuzz/corpus
+	cd build/fuzz && ./fuzz -max_total_time=$(FUZZ_SECONDS) -max_len=4096 corpus
 
 cover: setup ## line coverage of the tests
 	$(BIN)/pytest --cov --cov-report=term-missing:skip-covered

@@ -71,7 +71,11 @@ int main(int count, char **arguments) {
     if (std::sscanf(arguments[4], "%dx%d", &only.sequences, &only.length) != 2) return 2;
     cases = {only};
   }
-  const Shape shape = name == "mini" ? Shape{384, 12, 1536, 6, 30522, 512} : Shape{768, 12, 3072, 12, 30522, 512};
+  constexpr Shape kBase = {
+      .hidden = 768, .heads = 12, .intermediate = 3072, .layers = 12, .vocabulary = 30522, .positions = 512};
+  constexpr Shape kMini = {
+      .hidden = 384, .heads = 12, .intermediate = 1536, .layers = 6, .vocabulary = 30522, .positions = 512};
+  const Shape shape = name == "mini" ? kMini : kBase;
 
   tb_model *model = nullptr;
   tb_error error;

@@ -2,7 +2,7 @@
  *
  *   cc classify.c -lternarybert -o classify
  *
- * A real program reads the arrays from a packed folder; docs/reference/format.md says how they lie there. */
+ * A real program reads the arrays from a packed folder; docs/reference/format.md describes them. */
 #include <ternarybert.h>
 
 #include <stdio.h>
@@ -10,7 +10,7 @@
 
 enum { HIDDEN = 32, HEADS = 2, INTERMEDIATE = 64, WORDS = 100, POSITIONS = 16, LABELS = 3 };
 
-/* Everything that was allocated, to be freed at the end. */
+/* All allocations, to be freed at the end. */
 static void *allocated[16];
 static int allocations;
 

@@ -1,10 +1,8 @@
-// The C interface: what crosses the border is checked here, and no exception gets out.
-#include "check.h"
+// The C interface: arguments are checked here, and no exception gets out.
 #include "failure.h"
 #include "float_mode.h"
-#include "peak.h"
-#include "product.h"
-#include "run.h"
+#include "internal.h"
+#include "model.h"
 
 #include <new>
 #include <string>
@@ -62,6 +60,8 @@ void check_output(const tb_model &model, int output) {
 
 extern "C" {
 
+const char *tb_version(void) { return TB_VERSION; }
+
 int tb_model_create(const tb_config *config, const char *kernel, int32_t threads, tb_model **model, tb_error *error) {
   return guarded(error, [&] {
     if (!model) tb::fail(TB_ERROR_ARGUMENT, "model is null");
@@ -105,7 +105,7 @@ int tb_run(const tb_model *model, const tb_batch *batch, int32_t output, float *
     if (!result) tb::fail(TB_ERROR_ARGUMENT, "result is null");
     check_output(*model, output);
     tb::check_batch(*model, batch);
-    tb::run(*const_cast<tb_model *>(model), *batch, output, result, size);
+    tb::run(*model, *batch, output, result, size);
   });
 }
 

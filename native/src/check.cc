@@ -1,7 +1,7 @@
-#include "check.h"
-
+// Checks of what callers pass: models, batches, products. See internal.h.
 #include "codec.h"
 #include "failure.h"
+#include "internal.h"
 #include "model.h"
 
 #include <cmath>
@@ -9,8 +9,8 @@
 namespace tb {
 namespace {
 
-// No sum of products leaves 32 bits: 65536 * 255 * 127 < 2^31, and 32768 * 255 * 255 < 2^31 in attention.
-constexpr int kLargest = 65536, kMostPositions = 32768;
+// In attention, too, no sum of products leaves 32 bits: 32768 * 255 * 255 < 2^31.
+constexpr int kMostPositions = 32768;
 
 void check_range(const char *name, int value, int lowest, int highest) {
   if (value < lowest || value > highest)
@@ -54,21 +54,17 @@ void check_norm(const char *name, const tb_norm &norm, int n) {
 }
 
 void check_layer(int number, const tb_layer &layer, int hidden, int intermediate) {
-  struct Part {
-    const char *name;
-    const tb_linear &linear;
-    int rows, columns;
-  };
-  const Part parts[] = {
-      {"query", layer.query, hidden, hidden}, {"key", layer.key, hidden, hidden},
-      {"value", layer.value, hidden, hidden}, {"attention_output", layer.attention_output, hidden, hidden},
-      {"up", layer.up, intermediate, hidden}, {"down", layer.down, hidden, intermediate},
-  };
   char name[64];
-  for (const Part &part : parts) {
-    std::snprintf(name, sizeof name, "layer %d: %s", number, part.name);
-    check_linear(name, part.linear, part.rows, part.columns);
-  }
+  const auto check = [&](const char *which, const tb_linear &linear, int rows, int columns) {
+    std::snprintf(name, sizeof name, "layer %d: %s", number, which);
+    check_linear(name, linear, rows, columns);
+  };
+  check("query", layer.query, hidden, hidden);
+  check("key", layer.key, hidden, hidden);
+  check("value", layer.value, hidden, hidden);
+  check("attention_output", layer.attention_output, hidden, hidden);
+  check("up", layer.up, intermediate, hidden);
+  check("down", layer.down, hidden, intermediate);
   std::snprintf(name, sizeof name, "layer %d: attention_norm", number);
   check_norm(name, layer.attention_norm, hidden);
   std::snprintf(name, sizeof name, "layer %d: output_norm", number);
@@ -76,15 +72,15 @@ void check_layer(int number, const tb_layer &layer, int hidden, int intermediate
 }
 
 void check_sizes(const tb_config &c) {
-  check_range("hidden", c.hidden, 1, kLargest);
+  check_range("hidden", c.hidden, 1, kLargestLayer);
   check_range("heads", c.heads, 1, c.hidden);
   if (c.hidden % c.heads != 0) fail(TB_ERROR_MODEL, "%d hidden units do not divide into %d heads", c.hidden, c.heads);
   check_range("hidden / heads", c.hidden / c.heads, 1, kMostPositions);
-  check_range("intermediate", c.intermediate, 1, kLargest);
+  check_range("intermediate", c.intermediate, 1, kLargestLayer);
   check_range("layers", c.layers, 1, 4096);
   check_range("positions", c.positions, 1, kMostPositions);
   check_range("first_position", c.first_position, 0, c.positions - 1);
-  check_range("types", c.types, 0, kLargest);
+  check_range("types", c.types, 0, kLargestLayer);
   check_range("word.rows", c.word.rows, 1, 1 << 26);
 }
 
@@ -101,14 +97,14 @@ void check_settings(const tb_config &c) {
 void check_heads(const tb_config &c) {
   int inputs = c.hidden;
   if (c.dense.weight.rows != 0) {
-    check_range("dense.rows", c.dense.weight.rows, 1, kLargest);
+    check_range("dense.rows", c.dense.weight.rows, 1, kLargestLayer);
     check_range("dense_function", c.dense_function, TB_IDENTITY, TB_TANH);
     check_range("dense_quantized", c.dense_quantized, 0, 1);
     check_linear("dense", c.dense, c.dense.weight.rows, c.hidden);
     inputs = c.dense.weight.rows;
   }
   if (c.head.weight.rows != 0) {
-    check_range("head.rows", c.head.weight.rows, 1, kLargest);
+    check_range("head.rows", c.head.weight.rows, 1, kLargestLayer);
     check_linear("head", c.head, c.head.weight.rows, inputs);
   }
 }
@@ -152,6 +148,18 @@ void check_batch(const tb_model &model, const tb_batch *batch) {
         fail(TB_ERROR_INPUT, "sequence %d, token %d: type %d, the model has %d", s, i, type, model.types);
     }
   }
+}
+
+void check_product(const tb_product *product) {
+  if (!product) fail(TB_ERROR_ARGUMENT, "product is null");
+  const tb_product &p = *product;
+  if (p.rows < 1 || p.outputs < 1 || p.inputs < 1 || p.inputs > kLargestLayer || p.outputs > kLargestLayer)
+    fail(TB_ERROR_ARGUMENT, "%d rows, %d inputs, %d outputs; at least 1, inputs and outputs at most %d", p.rows,
+         p.inputs, p.outputs, kLargestLayer);
+  if (p.scales != 1 && p.scales != p.outputs)
+    fail(TB_ERROR_ARGUMENT, "%d scales for %d outputs; 1 or one each", p.scales, p.outputs);
+  if (!p.codes || !p.x_scale || !p.x_offset || !p.weight || !p.scale || !p.y)
+    fail(TB_ERROR_ARGUMENT, "an array of the product is null");
 }
 
 } // namespace tb

@@ -23,7 +23,7 @@ int index_at(const tb_matrix &m, const uint8_t *row, size_t c) {
   return static_cast<int>(word >> bit % 8) & ((1 << m.bits) - 1);
 }
 
-// The codes in a byte, for all 256 of them: ternary models have a hundred million codes and should load at once.
+// The codes in a byte, for all 256 of them: ternary models have a hundred million codes and should load instantly.
 template <size_t per_byte> using Table = std::array<std::array<int8_t, per_byte>, 256>;
 
 constexpr Table<4> plain_table() {

@@ -8,13 +8,13 @@
 
 namespace tb {
 
-// Bytes that a row takes; floats too.
+// Bytes of a row, also of floats.
 size_t row_bytes(const tb_matrix &matrix);
 
-// The codes of one row. Ours to read: only call it for bits 2, 3, 4 and 8.
+// The codes of one row, for 2, 3, 4 and 8 bits.
 void read_codes(const tb_matrix &matrix, const uint8_t *row, int8_t *codes);
 
-// Whether a row holds only codes that exist, and the padding that the format asks for.
+// Whether a row holds only valid codes, and the padding that the format requires.
 bool valid_row(const tb_matrix &matrix, const uint8_t *row);
 
 } // namespace tb

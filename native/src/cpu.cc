@@ -1,4 +1,4 @@
-// Which instruction sets may be used: the CPU must have them and the operating system must save their registers.
+// The usable instruction sets: the CPU must have them and the operating system must save their registers.
 #include "ternarybert.h"
 
 #if defined(__x86_64__) || defined(_M_X64)
@@ -19,8 +19,12 @@ Registers cpuid(uint32_t leaf, uint32_t subleaf) {
 #if defined(_MSC_VER)
   int r[4];
   __cpuidex(r, static_cast<int>(leaf), static_cast<int>(subleaf));
-  return {static_cast<uint32_t>(r[0]), static_cast<uint32_t>(r[1]), static_cast<uint32_t>(r[2]),
-          static_cast<uint32_t>(r[3])};
+  return {
+      .eax = static_cast<uint32_t>(r[0]),
+      .ebx = static_cast<uint32_t>(r[1]),
+      .ecx = static_cast<uint32_t>(r[2]),
+      .edx = static_cast<uint32_t>(r[3]),
+  };
 #else
   Registers r{};
   __cpuid_count(leaf, subleaf, r.eax, r.ebx, r.ecx, r.edx);
@@ -99,4 +103,9 @@ uint32_t detect() { return 0; }
 
 #endif
 
-extern "C" uint32_t tb_cpu_features(void) { return detect(); }
+// Detected once: in a virtual machine every cpuid instruction traps to the host, which takes as long as a small
+// product.
+extern "C" uint32_t tb_cpu_features(void) {
+  static const uint32_t features = detect();
+  return features;
+}

@@ -1,4 +1,4 @@
-// Rounding to nearest and denormal numbers as they are, whatever the caller has set: both are part of numerics.py.
+// Round to nearest and keep denormals, whatever mode the caller has set: numerics.py requires both.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-// Aligned memory that is zero at first. Every row that vectors run over begins at a multiple of 64 bytes and may be
+// Aligned memory, initially zero. Every row that vectors run over begins at a multiple of 64 bytes and may be
 // read and written up to the next multiple: that is what keeps the kernels free of special cases at the end of a row.
 #pragma once
 

@@ -3,6 +3,7 @@
 #include "codec.h"
 #include "failure.h"
 
+#include <algorithm>
 #include <cmath>
 
 namespace tb {
@@ -14,8 +15,8 @@ template <class T> Buffer<T> copy(const T *from, size_t count, size_t room) {
   return to;
 }
 
-// `rows` x n floats with rows of `stride`; one more vector behind the last, as everywhere.
-Buffer<float> copy_rows(const float *from, int rows, int n, size_t stride) {
+// `rows` x n floats with rows of `stride`; one more vector after the last, as everywhere.
+Buffer<float> copy_padded(const float *from, int rows, int n, size_t stride) {
   Buffer<float> to(checked(static_cast<size_t>(rows), stride) + kPad);
   for (int r = 0; r < rows; r++)
     std::memcpy(to.data() + static_cast<size_t>(r) * stride, from + static_cast<size_t>(r) * static_cast<size_t>(n),
@@ -25,7 +26,7 @@ Buffer<float> copy_rows(const float *from, int rows, int n, size_t stride) {
 
 Norm copy_norm(const tb_norm &norm, int n) {
   const size_t count = static_cast<size_t>(n), room = round_up(count, kPad);
-  return {copy(norm.weight, count, room), copy(norm.bias, count, room)};
+  return {.weight = copy(norm.weight, count, room), .bias = copy(norm.bias, count, room)};
 }
 
 } // namespace
@@ -55,74 +56,51 @@ void Rows::read(int row, int8_t *codes, float *out) const {
     out[c] = static_cast<float>(codes[c]);
 }
 
-Linear::Linear(const Kernel &kernel, const std::vector<const tb_linear *> &parts, bool quantized_inputs) {
+Linear::Linear(const Kernel &kernel, const std::vector<const tb_linear *> &parts, bool quantized_inputs)
+    : inputs_(parts[0]->weight.columns) {
   bool floats = false, codes = false;
-  weight_.inputs = parts[0]->weight.columns;
-  weight_.ternary = true;
   for (const tb_linear *part : parts) {
-    weight_.outputs += part->weight.rows;
-    weight_.ternary &= part->weight.bits == 2;
+    outputs_ += part->weight.rows;
     (part->weight.bits == 32 ? floats : codes) = true;
   }
   if (floats && codes) fail(TB_ERROR_MODEL, "query, key and value must all have codes, or all floats");
-
-  const size_t room = round_up(static_cast<size_t>(weight_.outputs), kPad);
-  bias_ = Buffer<float>(room);
-  size_t row = 0;
-  for (const tb_linear *part : parts) {
-    const size_t count = static_cast<size_t>(part->weight.rows);
-    if (part->bias) std::memcpy(&bias_[row], part->bias, count * sizeof(float));
-    row += count;
-  }
   if (quantized_inputs && codes)
     pack(kernel, parts);
   else
-    for (const tb_linear *part : parts)
-      rows_.emplace_back(part->weight);
+    copy_rows(parts);
 }
 
 void Linear::pack(const Kernel &kernel, const std::vector<const tb_linear *> &parts) {
-  const size_t columns = static_cast<size_t>(kernel.columns), inputs = static_cast<size_t>(weight_.inputs);
-  const size_t room = round_up(static_cast<size_t>(weight_.outputs), kPad);
-  const size_t panel_bytes = kernel.panel_bytes(weight_.inputs, weight_.ternary);
-  panels_ = Buffer<uint8_t>(checked(static_cast<size_t>(panels(kernel)), panel_bytes));
-  scale_ = Buffer<float>(room);
-  sum_ = Buffer<float>(room);
-  correction_ = Buffer<int32_t>(room);
-
-  Buffer<int8_t> codes(checked(columns, inputs)); // of one panel
-  const auto flush = [&](size_t end) {
-    const size_t begin = (end - 1) / columns * columns;
-    kernel.pack_panel(codes.data(), inputs, static_cast<int>(end - begin), weight_.inputs, weight_.ternary,
-                      &panels_[begin / columns * panel_bytes]);
-  };
+  const bool ternary =
+      std::all_of(parts.begin(), parts.end(), [](const tb_linear *part) { return part->weight.bits == 2; });
+  panels_ = Panels(kernel, outputs_, inputs_, ternary);
+  const size_t columns = static_cast<size_t>(kernel.columns), inputs = static_cast<size_t>(inputs_);
+  Buffer<int8_t> codes(checked(columns, inputs)); // of one panel, which may have rows of several parts
   size_t n = 0;
   for (const tb_linear *part : parts) {
     const tb_matrix &m = part->weight;
     const size_t stride = row_bytes(m);
+    panels_.set_outputs(static_cast<int>(n), m.rows, m.scale, m.scales, part->bias);
     for (size_t r = 0; r < static_cast<size_t>(m.rows); r++, n++) {
-      if (n > 0 && n % columns == 0) flush(n);
-      int8_t *const row = &codes[n % columns * inputs];
-      read_codes(m, static_cast<const uint8_t *>(m.codes) + r * stride, row);
-      int32_t sum = 0;
-      for (size_t k = 0; k < inputs; k++)
-        sum += row[k];
-      scale_[n] = m.scale[m.scales == 1 ? 0 : r];
-      sum_[n] = static_cast<float>(sum);
-      correction_[n] = sum * (weight_.ternary ? 128 : kernel.wide_zero);
+      if (n > 0 && n % columns == 0) panels_.pack(kernel, static_cast<int>(n / columns) - 1, codes.data(), inputs);
+      read_codes(m, static_cast<const uint8_t *>(m.codes) + r * stride, &codes[n % columns * inputs]);
     }
   }
-  flush(n);
-  weight_.panels = panels_.data();
-  weight_.panel_bytes = panel_bytes;
-  weight_.scale = scale_.data();
-  weight_.bias = bias_.data();
-  weight_.sum = sum_.data();
-  weight_.correction = correction_.data();
+  panels_.pack(kernel, panels_.count() - 1, codes.data(), inputs);
+}
+
+void Linear::copy_rows(const std::vector<const tb_linear *> &parts) {
+  bias_ = Buffer<float>(round_up(static_cast<size_t>(outputs_), kPad));
+  float *bias = bias_.data();
+  for (const tb_linear *part : parts) {
+    rows_.emplace_back(part->weight);
+    copy_bias(part->bias, part->weight.rows, bias);
+    bias += part->weight.rows;
+  }
 }
 
 size_t Linear::bytes() const {
-  size_t all = panels_.bytes() + scale_.bytes() + bias_.bytes() + sum_.bytes() + correction_.bytes();
+  size_t all = panels_.bytes() + bias_.bytes();
   for (const Rows &rows : rows_)
     all += rows.bytes();
   return all;
@@ -134,13 +112,13 @@ tb_model::tb_model(const tb_config &c, const tb::Kernel &chosen, int threads)
     : kernel(chosen), hidden(c.hidden), heads(c.heads), intermediate(c.intermediate), first_position(c.first_position),
       positions(c.positions), types(c.types), function(c.function), norm_eps(c.norm_eps),
       activation_bits(c.activation_bits), sequence_ranges(c.range == TB_RANGE_SEQUENCE),
-      quantizer{c.activation_bits, c.symmetric != 0, c.clip},
+      quantizer{.bits = c.activation_bits, .symmetric = c.symmetric != 0, .clip = c.clip},
       scaling(static_cast<float>(std::pow(static_cast<double>(c.hidden / c.heads), -0.5))), word(c.word),
       stride(tb::round_up(static_cast<size_t>(c.hidden), tb::kPad)), dense_function(c.dense_function),
       dense_quantized(c.dense_quantized != 0 && c.activation_bits != 32) {
   using namespace tb;
-  position = copy_rows(c.position, positions, hidden, stride);
-  type = copy_rows(c.type, types, hidden, stride);
+  position = copy_padded(c.position, positions, hidden, stride);
+  type = copy_padded(c.type, types, hidden, stride);
   embedding_norm = copy_norm(c.embedding_norm, hidden);
   bytes += word.bytes() + position.bytes() + type.bytes();
   layers.resize(static_cast<size_t>(c.layers));

@@ -1,18 +1,18 @@
-// A model in memory: what tb_model_create makes of a configuration.
+// A model in memory: what tb_model_create makes from a configuration.
 #pragma once
 
 #include "kernels/kernel.h"
 #include "memory.h"
+#include "panels.h"
 #include "pool.h"
 #include "workspace.h"
 
 #include <memory>
-#include <mutex>
 #include <vector>
 
 namespace tb {
 
-// A matrix as it lies in a packed folder, copied: the word embedding, and weights whose inputs are not quantized.
+// A copy of a matrix as stored in a packed folder: the word embedding, and weights whose inputs are not quantized.
 class Rows {
 public:
   Rows() = default;
@@ -32,30 +32,33 @@ private:
   Buffer<float> scale_;
 };
 
-// A weight with its bias: either in the kernel's panels, or as rows.
+// A weight with its bias: in a kernel's panels if weight and inputs have codes, else as rows.
 class Linear {
 public:
   Linear() = default;
   // Several linears with the same inputs are one whose outputs follow each other.
   Linear(const Kernel &kernel, const std::vector<const tb_linear *> &parts, bool quantized_inputs);
 
-  int outputs() const { return weight_.outputs; }
-  int inputs() const { return weight_.inputs; }
-  bool in_panels() const { return weight_.panels != nullptr; }
-  int panels(const Kernel &kernel) const { return (weight_.outputs + kernel.columns - 1) / kernel.columns; }
-  const PanelWeight &weight() const { return weight_; }
+  int outputs() const { return outputs_; }
+  int inputs() const { return inputs_; }
+  size_t bytes() const;
+
+  bool in_panels() const { return panels_.count() > 0; }
+  int panels() const { return panels_.count(); }
+  const PanelWeight &weight() const { return panels_.weight(); }
+
+  // If not in panels.
   const std::vector<Rows> &parts() const { return rows_; }
   const float *bias() const { return bias_.data(); }
-  size_t bytes() const;
 
 private:
   void pack(const Kernel &kernel, const std::vector<const tb_linear *> &parts);
+  void copy_rows(const std::vector<const tb_linear *> &parts);
 
-  PanelWeight weight_{};
-  Buffer<uint8_t> panels_;
-  Buffer<float> scale_, bias_, sum_;
-  Buffer<int32_t> correction_;
+  int outputs_ = 0, inputs_ = 0;
+  Panels panels_;
   std::vector<Rows> rows_;
+  Buffer<float> bias_;
 };
 
 struct Norm {
@@ -92,9 +95,9 @@ struct tb_model {
 
   uint64_t bytes = 0;
 
-  // Not part of the model but of running it; both are safe to use from several threads.
-  tb::Pool::Pointer pool;
-  tb::WorkspaceShelf workspaces;
+  // Not part of the model but of running it, which does not change the model; both may be used by several threads.
+  mutable tb::Pool::Pointer pool;
+  mutable tb::WorkspaceShelf workspaces;
 
   bool quantized() const { return activation_bits != 32; }
 };

@@ -1,4 +1,4 @@
-#include "peak.h"
+#include "internal.h"
 
 #include <algorithm>
 #include <ctime>
@@ -6,7 +6,7 @@
 namespace tb {
 namespace {
 
-// CPU time of this thread where the system tells it: other programs on the machine then count less.
+// CPU time of this thread, where the system has such a clock: it is less disturbed by other programs.
 double seconds() {
 #if defined(CLOCK_THREAD_CPUTIME_ID)
   timespec t;
@@ -20,7 +20,7 @@ double seconds() {
 } // namespace
 
 double measure_peak(const Kernel &kernel) {
-  constexpr double kSeconds = 0.5, kAttempt = 0.02; // short ones: at least one of them is not disturbed
+  constexpr double kSeconds = 0.5, kAttempt = 0.02; // short attempts: at least one of them is undisturbed
   constexpr int kRounds = 5000;
   const double macs = 16.0 * kernel.rows * kernel.columns * kRounds; // four steps of four inputs
   const int8_t zeros[4] = {};

@@ -34,7 +34,7 @@ void relax() {
 #endif
 }
 
-// Longer than the serial parts between two rounds, shorter than anyone would notice on an idle machine.
+// Longer than the serial parts between two rounds, too short to matter on an idle machine.
 constexpr auto kSpin = std::chrono::microseconds(100);
 
 template <class Condition> bool spin_until(Condition done) {
@@ -72,7 +72,7 @@ Pool::Pool(int threads) : process_(process_id()) {
   try {
     for (int worker = 1; worker < threads; worker++)
       threads_.emplace_back([this, worker] { work(worker); });
-  } catch (const std::system_error &) { // the system gives no more threads: the pool has those that it got
+  } catch (const std::system_error &) { // the system has no more threads: the pool has those that started
   }
 }
 
@@ -95,7 +95,7 @@ void Pool::release() { busy_.unlock(); }
 bool Pool::open() const { return Ticket{ticket_.load()}.open(); }
 
 void Pool::run(int tasks, Team::Call call, const void *function) {
-  if (tasks > kMostTasks) { // far more than anyone has; right all the same
+  if (tasks > kMostTasks) { // the ticket cannot count them
     for (int task = 0; task < tasks; task++)
       call(function, task, 0);
     return;
@@ -103,12 +103,17 @@ void Pool::run(int tasks, Team::Call call, const void *function) {
   call_ = call;
   function_ = function;
   done_.store(0, std::memory_order_relaxed);
+  resting_ = false;
   ticket_.store(Ticket{ticket_.load()}.of_next_round(tasks).value); // publishes the above
-  if (sleeping_.load() > 0) {
+  if (const int sleeping = sleeping_.load(); sleeping > 0) {
     {
       const std::lock_guard<std::mutex> lock(sleep_);
-    } // whoever was about to sleep now does, or has seen the ticket
-    wake_.notify_all();
+    } // a thread that was about to sleep now does, or has seen the ticket
+    if (tasks > sleeping)
+      wake_.notify_all();
+    else
+      for (int i = 1; i < tasks; i++) // no more than there is work for; the caller takes tasks, too
+        wake_.notify_one();
   }
   while (take_task(0)) {
   }
@@ -127,10 +132,10 @@ bool Pool::take_task(int worker) {
 }
 
 void Pool::work(int worker) {
-  const FloatMode mode; // a new thread has that of whoever made it
+  const FloatMode mode; // a new thread inherits its creator's
   const auto called = [this] { return open() || stop_; };
   for (;;) {
-    if (!spin_until(called)) {
+    if (!spin_until([&] { return called() || resting_; }) || !called()) {
       std::unique_lock<std::mutex> lock(sleep_);
       sleeping_.fetch_add(1);
       wake_.wait(lock, called);
@@ -140,6 +145,33 @@ void Pool::work(int worker) {
     while (take_task(worker)) {
     }
   }
+}
+
+// Any address but null and those of pools.
+Pool *PoolCache::closed() {
+  static char mark;
+  return reinterpret_cast<Pool *>(&mark);
+}
+
+Pool::Pointer PoolCache::take(int threads) {
+  if (threads == 1) return nullptr;
+  Pool *idle = idle_.load();
+  while (idle != closed() && !idle_.compare_exchange_weak(idle, nullptr)) {
+  }
+  Pool::Pointer pool(idle == closed() ? nullptr : idle);
+  if (!pool || !pool->in_this_process() || pool->size() != threads) pool.reset(new Pool(threads));
+  return pool;
+}
+
+void PoolCache::put(Pool::Pointer pool) {
+  pool->rest();
+  Pool *none = nullptr;
+  if (idle_.compare_exchange_strong(none, pool.get())) pool.release();
+}
+
+void PoolCache::close() {
+  Pool *const idle = idle_.exchange(closed());
+  if (idle != closed()) Pool::Pointer(idle).reset();
 }
 
 } // namespace tb

@@ -1,8 +1,8 @@
-// A parallel for over a few threads of its own.
+// A thread pool with a parallel for.
 //
 // Threads that wait spin for some microseconds (a layer has several parallel parts, one right after the other) and then
-// sleep. No state outside the object. One caller has the pool at a time; others find it busy and work alone. In a child
-// process after fork() there are no threads but the caller's, and it works alone too.
+// sleep. One caller has the pool at a time; others find it busy and work alone. A child process after fork() has no
+// thread but the caller's, and works alone too.
 #pragma once
 
 #include <atomic>
@@ -17,7 +17,7 @@ namespace tb {
 
 class Pool;
 
-// Who works on a call: the pool's threads, or the caller alone.
+// The workers of a call: the pool's threads, or the caller alone.
 class Team {
 public:
   Team() = default; // alone
@@ -45,8 +45,8 @@ private:
 
 class Pool {
 public:
-  // In a forked child a pool is never destroyed: its threads are not there to be joined, and a condition variable that
-  // they sleep on would wait for them forever.
+  // In a forked child a pool is never destroyed: its threads do not exist there and cannot be joined, and destroying
+  // the condition variable that they slept on would wait for them forever.
   struct Delete {
     void operator()(Pool *pool) const {
       if (pool->in_this_process()) delete pool;
@@ -61,10 +61,13 @@ public:
 
   int size() const { return static_cast<int>(threads_.size()) + 1; }
 
-  // The pool for this caller, if it is free and works in this process. Give it back with release().
+  // Reserves the pool for this caller, if it is free and belongs to this process. Return it with release().
   bool acquire();
   bool in_this_process() const;
   void release();
+
+  // Lets threads that wait for more sleep at once instead of spinning: nothing follows soon.
+  void rest() { resting_ = true; }
 
 private:
   friend class Team;
@@ -77,9 +80,9 @@ private:
   long process_;
   std::mutex busy_;
 
-  // What is to be done. The ticket says how many tasks there are and which is the next. Whoever advances it owns that
-  // task, and until the task is counted as done the caller stays in run(): so `call_` and `function_` belong to it. A
-  // thread that comes late finds no task and touches nothing.
+  // The current work. The ticket holds the number of tasks and the next one. The thread that advances it owns that
+  // task, and the caller stays in run() until all tasks are counted as done: so `call_` and `function_` are valid
+  // meanwhile. A thread that comes late finds no task and touches nothing.
   Team::Call call_ = nullptr;
   const void *function_ = nullptr;
   std::atomic<uint64_t> ticket_{0}; // round (16 bits) | tasks (24) | next (24)
@@ -88,7 +91,24 @@ private:
   std::mutex sleep_;
   std::condition_variable wake_;
   std::atomic<int> sleeping_{0};
-  std::atomic<bool> stop_{false};
+  std::atomic<bool> resting_{false}, stop_{false};
+};
+
+// Keeps a pool from call to call, for functions without a handle that could own it. Whoever takes the pool has it
+// alone; callers that come meanwhile get a new one. Needs no destructor: it may be used until the program ends.
+class PoolCache {
+public:
+  // A pool of so many threads: the last one if it has as many, else a new one. Null for one thread.
+  Pool::Pointer take(int threads);
+  // Keeps the pool, or ends it if there is another already.
+  void put(Pool::Pointer pool);
+  // Ends the pool, and from now on those that are put back.
+  void close();
+
+private:
+  static Pool *closed();
+
+  std::atomic<Pool *> idle_{nullptr};
 };
 
 } // namespace tb

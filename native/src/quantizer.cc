@@ -7,15 +7,31 @@
 namespace tb {
 namespace {
 
-constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
+constexpr Grid kNotFinite{
+    .scale = std::numeric_limits<float>::quiet_NaN(),
+    .offset = std::numeric_limits<float>::quiet_NaN(),
+    .shift = 0.0f,
+    .inverse = 0.0f,
+    .smallest = 0.0f,
+    .largest = 0.0f,
+    .zero = 0.0f,
+};
 
 float inverse(float scale) { return scale >= std::numeric_limits<float>::min() ? 1.0f / scale : 0.0f; }
 
 Grid minmax_grid(Range range, int bits, float clip) {
-  if (clip > 0) range = {std::min(std::max(range.low, -clip), clip), std::min(std::max(range.high, -clip), clip)};
+  if (clip > 0) range = {.low = std::clamp(range.low, -clip, clip), .high = std::clamp(range.high, -clip, clip)};
   const float largest = static_cast<float>((1 << bits) - 1);
   const float scale = (range.high - range.low) / largest;
-  return {scale, range.low, range.low, inverse(scale), 0.0f, largest, 0.0f};
+  return {
+      .scale = scale,
+      .offset = range.low,
+      .shift = range.low,
+      .inverse = inverse(scale),
+      .smallest = 0.0f,
+      .largest = largest,
+      .zero = 0.0f,
+  };
 }
 
 Grid symmetric_grid(Range range, int bits, float clip) {
@@ -23,7 +39,15 @@ Grid symmetric_grid(Range range, int bits, float clip) {
   float magnitude = std::max(range.high, -range.low);
   if (clip > 0) magnitude = std::min(magnitude, clip);
   const float scale = magnitude / largest;
-  return {scale, scale * -zero, 0.0f, inverse(scale), -largest, largest, zero};
+  return {
+      .scale = scale,
+      .offset = scale * -zero,
+      .shift = 0.0f,
+      .inverse = inverse(scale),
+      .smallest = -largest,
+      .largest = largest,
+      .zero = zero,
+  };
 }
 
 } // namespace
@@ -31,7 +55,7 @@ Grid symmetric_grid(Range range, int bits, float clip) {
 Range join(Range a, Range b) {
   if (std::isnan(a.low)) return a;
   if (std::isnan(b.low)) return b;
-  return {std::min(a.low, b.low), std::max(a.high, b.high)};
+  return {.low = std::min(a.low, b.low), .high = std::max(a.high, b.high)};
 }
 
 bool Grid::finite() const { return std::isfinite(scale) && std::isfinite(offset); }
@@ -42,7 +66,7 @@ float Grid::round_trip(float x) const {
 }
 
 Grid Quantizer::grid(Range range) const {
-  if (!std::isfinite(range.low) || !std::isfinite(range.high)) return {kNan, kNan, 0, 0, 0, 0, 0};
+  if (!std::isfinite(range.low) || !std::isfinite(range.high)) return kNotFinite;
   return symmetric ? symmetric_grid(range, bits, clip) : minmax_grid(range, bits, clip);
 }
 

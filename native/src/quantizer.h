@@ -1,7 +1,7 @@
 // Activation codes: x_hat = scale * code + offset, as numerics.py's quantize() computes them.
 //
-// Nothing is inline here on purpose: kernels include this header, and a function that is compiled once for every
-// instruction set must not be merged into one (the linker might keep the one that this CPU cannot run).
+// Nothing is inline here on purpose, not even a constructor with default values: kernels include this header, and of a
+// function that is compiled once for every instruction set the linker might keep the copy that this CPU cannot run.
 #pragma once
 
 namespace tb {

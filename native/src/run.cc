@@ -1,8 +1,8 @@
-#include "run.h"
-
+// A batch: how it is split into groups, and which worker computes which.
 #include "encoder.h"
 #include "failure.h"
 #include "float_mode.h"
+#include "internal.h"
 
 #include <algorithm>
 #include <cmath>
@@ -11,8 +11,8 @@
 namespace tb {
 namespace {
 
-// Sequences are computed together up to so many tokens: enough that reading the weights is paid for many times, few
-// enough that the activations stay in the cache.
+// Sequences are computed together up to so many tokens: enough to amortize reading the weights, few enough that the
+// activations stay in the cache.
 constexpr int kGroupTokens = 128;
 
 std::vector<Group> groups_of(const tb_batch &batch, int most_tokens) {
@@ -21,8 +21,13 @@ std::vector<Group> groups_of(const tb_batch &batch, int most_tokens) {
   for (int s = 0; s < batch.sequences; s++) {
     const int length = batch.lengths[s];
     if (groups.empty() || groups.back().tokens + length > most_tokens)
-      groups.push_back({0, 0, batch.lengths + s, batch.ids + token, batch.types ? batch.types + token : nullptr,
-                        static_cast<size_t>(s), token});
+      groups.push_back({
+          .lengths = batch.lengths + s,
+          .ids = batch.ids + token,
+          .types = batch.types ? batch.types + token : nullptr,
+          .first_sequence = static_cast<size_t>(s),
+          .first_token = token,
+      });
     groups.back().sequences++;
     groups.back().tokens += length;
     token += static_cast<size_t>(length);
@@ -30,7 +35,7 @@ std::vector<Group> groups_of(const tb_batch &batch, int most_tokens) {
   return groups;
 }
 
-// Takes the pool if it is free; everybody else works alone.
+// Reserves the pool if it is free; else the caller works alone.
 class Lease {
 public:
   explicit Lease(Pool *pool) : pool_(pool && pool->acquire() ? pool : nullptr) {}
@@ -47,7 +52,7 @@ private:
 
 class Call {
 public:
-  Call(tb_model &model, const Output &output, float *result) : model_(model), output_(output), result_(result) {}
+  Call(const tb_model &model, const Output &output, float *result) : model_(model), output_(output), result_(result) {}
 
   // All workers on one group after the other.
   void together(const std::vector<Group> &groups, const Team &team) {
@@ -78,10 +83,9 @@ private:
       const size_t width = static_cast<size_t>(output_.width);
       const size_t rows = static_cast<size_t>(output_.per_token ? group.tokens : group.sequences);
       float *const begin = result_ + row * width;
-      Encoder encoder(model_, output_, *workspace, team);
-      // The encoder looks at what it quantizes; what comes after the last of that is seen in the result.
-      if (!encoder.run(group, begin) ||
-          !std::all_of(begin, begin + rows * width, [](float x) { return std::isfinite(x); }))
+      Encoder encoder(model_, output_, group, team, *workspace);
+      // The encoder checks what it quantizes; what comes after that is seen in the result.
+      if (!encoder.run(begin) || !std::all_of(begin, begin + rows * width, [](float x) { return std::isfinite(x); }))
         finite_ = false;
       model_.workspaces.put(std::move(workspace));
     } catch (const std::bad_alloc &) { // must not leave a worker's thread
@@ -89,7 +93,7 @@ private:
     }
   }
 
-  tb_model &model_;
+  const tb_model &model_;
   const Output &output_;
   float *result_;
   std::atomic<bool> finite_{true}, out_of_memory_{false};
@@ -97,7 +101,7 @@ private:
 
 } // namespace
 
-void run(tb_model &model, const tb_batch &batch, int output_kind, float *result, size_t size) {
+void run(const tb_model &model, const tb_batch &batch, int output_kind, float *result, size_t size) {
   const Output output(model, output_kind);
   size_t tokens = 0;
   for (int s = 0; s < batch.sequences; s++)

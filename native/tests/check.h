@@ -1,4 +1,4 @@
-// The smallest test framework: CHECK says where and what, and the program goes on.
+// The smallest test framework: CHECK prints what failed and where, and the program continues.
 #pragma once
 
 #include <cstdio>

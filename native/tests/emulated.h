@@ -1,4 +1,4 @@
-// AVX-512 on CPUs without it: SIMDe's imitation of the intrinsics, and the few that SIMDe 0.7.4 (Debian 12) lacks.
+// AVX-512 on CPUs without it: SIMDe's emulation of the intrinsics, and the few that SIMDe 0.7.4 (Debian 12) lacks.
 // Slow; only the tests of the AVX-512 and AVX-VNNI kernels use it.
 #pragma once
 

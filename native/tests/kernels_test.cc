@@ -50,7 +50,7 @@ std::vector<float> multiply(const Kernel &kernel, const Problem &p) {
   Buffer<uint8_t> codes(m * stride);
   Buffer<float> x_scale(m), x_offset(m), row(round_up(k, kPad)), y(m * room);
   Buffer<int32_t> x_sum(m);
-  const Quantizer quantizer{8, false, 0.0f};
+  const Quantizer quantizer{.bits = 8, .symmetric = false, .clip = 0.0f};
   for (size_t i = 0; i < m; i++) {
     std::memcpy(row.data(), &p.x[i * k], k * sizeof(float));
     const Grid grid = quantizer.grid(kernel.range(row.data(), p.inputs));
@@ -58,10 +58,31 @@ std::vector<float> multiply(const Kernel &kernel, const Problem &p) {
     x_offset[i] = grid.offset;
     x_sum[i] = kernel.quantize(row.data(), p.inputs, grid, p.ternary, &codes[i * stride]);
   }
-  const PanelWeight weight{p.outputs,    p.inputs,    p.ternary,  packed.data(),    panel_bytes,
-                           scale.data(), bias.data(), sum.data(), correction.data()};
-  const CodeRows rows{codes.data(), stride, x_scale.data(), x_offset.data(), x_sum.data()};
-  kernel.linear(weight, rows, {0, p.rows, 0, static_cast<int>(panels), y.data(), room, nullptr});
+  const PanelWeight weight{
+      .outputs = p.outputs,
+      .inputs = p.inputs,
+      .ternary = p.ternary,
+      .panels = packed.data(),
+      .panel_bytes = panel_bytes,
+      .scale = scale.data(),
+      .bias = bias.data(),
+      .sum = sum.data(),
+      .correction = correction.data(),
+  };
+  const CodeRows rows{
+      .codes = codes.data(),
+      .stride = stride,
+      .scale = x_scale.data(),
+      .offset = x_offset.data(),
+      .sum = x_sum.data(),
+  };
+  kernel.linear(weight, rows,
+                {.row_begin = 0,
+                 .row_end = p.rows,
+                 .panel_begin = 0,
+                 .panel_end = static_cast<int>(panels),
+                 .y = y.data(),
+                 .stride = room});
   std::vector<float> result;
   for (size_t i = 0; i < m; i++)
     result.insert(result.end(), &y[i * room], &y[i * room] + n);
@@ -77,7 +98,7 @@ std::vector<float> multiply_plainly(const Problem &p) {
     Range range{x[0], x[0]};
     for (size_t j = 0; j < k; j++)
       range = join(range, {x[j], x[j]});
-    const Grid g = Quantizer{8, false, 0.0f}.grid(range);
+    const Grid g = Quantizer{.bits = 8, .symmetric = false, .clip = 0.0f}.grid(range);
     for (size_t n = 0; n < static_cast<size_t>(p.outputs); n++) {
       int64_t products = 0, sum = 0;
       for (size_t j = 0; j < k; j++) {

@@ -15,7 +15,7 @@
 
 namespace {
 
-constexpr Shape kSmall = {40, 4, 72, 2, 60, 48};
+constexpr Shape kSmall = {.hidden = 40, .heads = 4, .intermediate = 72, .layers = 2, .vocabulary = 60, .positions = 48};
 
 class Model {
 public:
@@ -103,7 +103,7 @@ void check_concurrent_calls() {
   CHECK(wrong == 0);
 }
 
-// Rounding is a setting of the thread; the answers do not depend on it.
+// The rounding mode is a setting of the thread; the results do not depend on it.
 void check_rounding() {
   const RandomModel made(kSmall);
   const RandomBatch batch(1, 20, kSmall.vocabulary);
@@ -135,6 +135,43 @@ void check_fork() {
 #endif
 }
 
+// A layer without a bias adds nothing, as in numerics.py: -0 stays -0, which adding +0 would turn into +0.
+void check_no_bias() {
+  const std::vector<uint8_t> two_bits(static_cast<size_t>(kSmall.hidden * kSmall.hidden) / 4, 0x55); // all codes 0
+  const std::vector<uint8_t> eight_bits(static_cast<size_t>(kSmall.hidden * kSmall.hidden), 0x00);
+  const float scale = -1.0f; // times a sum of +0
+  const RandomBatch batch(3, 5, kSmall.vocabulary);
+  for (const int activation_bits : {8, 32}) // weights in panels, and in rows
+    for (const int bits : {2, 8}) {
+      RandomModel made(kSmall);
+      made.config.activation_bits = activation_bits;
+      made.config.dense_function = TB_IDENTITY;
+      made.config.dense.weight.bits = bits;
+      made.config.dense.weight.codes = bits == 2 ? two_bits.data() : eight_bits.data();
+      made.config.dense.weight.scale = &scale;
+      made.config.dense.bias = nullptr;
+      for (const char *const *kernel = tb_kernels(); *kernel; kernel++)
+        for (const float y : Model(made, *kernel).run(batch, TB_OUTPUT_DENSE))
+          CHECK(y == 0.0f && std::signbit(y));
+    }
+}
+
+// A sequence much longer than the others: working memory grows, shrinks, and never shows in the result.
+void check_memory_shrinks() {
+  constexpr Shape kLong = {
+      .hidden = 40, .heads = 4, .intermediate = 72, .layers = 2, .vocabulary = 60, .positions = 2000};
+  const RandomModel made(kLong);
+  const RandomBatch small(2, 9, kLong.vocabulary), large(1, 2000, kLong.vocabulary);
+  for (const int threads : {1, 2}) {
+    const Model model(made, nullptr, threads);
+    const std::vector<float> expected = model.run(small), expected_large = model.run(large);
+    for (int i = 0; i < 80; i++)
+      CHECK(model.run(small) == expected);
+    CHECK(model.run(large) == expected_large);
+    CHECK(model.run(small) == expected);
+  }
+}
+
 // Ten thousand batches: ids out of range, nothing, too much.
 void check_random_input() {
   const RandomModel made(kSmall);
@@ -155,7 +192,12 @@ void check_random_input() {
     ids.push_back(0); // never null
     lengths.push_back(0);
     types.push_back(0);
-    const tb_batch batch{sequences, lengths.data(), ids.data(), random.below(2) ? types.data() : nullptr};
+    const tb_batch batch{
+        .sequences = sequences,
+        .lengths = lengths.data(),
+        .ids = ids.data(),
+        .types = random.below(2) ? types.data() : nullptr,
+    };
     float result[4];
     tb_error error{};
     const size_t size = random.below(30) ? static_cast<size_t>(2 * sequences) : random.below(5);
@@ -166,7 +208,7 @@ void check_random_input() {
   CHECK(answers > 1000 && errors > 1000);
 }
 
-// A configuration with one thing wrong is refused, with words.
+// A configuration with one error is refused, with a message that names it.
 template <class Function> void check_refused(int status, const char *words, Function damage) {
   RandomModel made(kSmall);
   tb_layer layers[2] = {made.config.layer[0], made.config.layer[1]};
@@ -240,6 +282,8 @@ int main(int count, char **) {
   check_kernels();
   check_rounding();
   check_fork();
+  check_no_bias();
+  check_memory_shrinks();
   check_random_input();
   check_refusals();
   check_null();

@@ -1,10 +1,12 @@
-// Every task is done once, whoever does it and however long the threads slept.
+// Every task runs once, on whichever thread and however long the threads slept.
 #include "../src/pool.h"
 #include "check.h"
 
 #include <chrono>
 
-int main() {
+namespace {
+
+void check_tasks() {
   for (const int threads : {1, 2, 3, 8}) {
     tb::Pool pool(threads);
     CHECK(pool.size() == threads);
@@ -25,7 +27,37 @@ int main() {
         CHECK(count == 1);
       CHECK(known);
       if (mine) pool.release();
+      if (round % 3 == 0) pool.rest();
     }
   }
+}
+
+// One idle pool is kept; one that is taken belongs to its taker alone.
+void check_cache() {
+  tb::PoolCache cache;
+  CHECK(!cache.take(1));
+  tb::Pool::Pointer first = cache.take(2), second = cache.take(2);
+  CHECK(first && second && first != second && first->size() == 2);
+  const tb::Pool *const kept = first.get();
+  cache.put(std::move(first));
+  cache.put(std::move(second)); // not needed any more
+  tb::Pool::Pointer again = cache.take(2);
+  CHECK(again.get() == kept);
+  cache.put(std::move(again));
+  tb::Pool::Pointer larger = cache.take(3);
+  CHECK(larger->size() == 3);
+  cache.put(std::move(larger));
+  cache.close();
+  tb::Pool::Pointer late = cache.take(2); // works as before, but nothing is kept
+  CHECK(late && late->size() == 2);
+  cache.put(std::move(late));
+  cache.close();
+}
+
+} // namespace
+
+int main() {
+  check_tasks();
+  check_cache();
   return report();
 }

@@ -1,14 +1,22 @@
-// tb_multiply gives the numbers of plain loops: any kernel, shape, weight and number of threads; and says what is
-// wrong.
+// tb_multiply gives the numbers of plain loops, for any kernel, shape, weight and number of threads; and names what is
+// wrong with its arguments.
 #include "check.h"
 #include "random_model.h"
 #include "ternarybert.h"
 
+#include <atomic>
+#include <chrono>
 #include <cmath>
 #include <cstring>
 #include <limits>
 #include <string>
+#include <thread>
 #include <vector>
+
+#if defined(__unix__) || defined(__APPLE__)
+#include <sys/wait.h>
+#include <unistd.h>
+#endif
 
 namespace {
 
@@ -27,17 +35,19 @@ struct Problem {
     for (int i = 0; i < outputs; i++)
       scale.push_back(random.real(0.1f)), bias.push_back(random.real(1.0f));
     y.assign(static_cast<size_t>(rows) * static_cast<size_t>(outputs), std::numeric_limits<float>::quiet_NaN());
-    product = {rows,
-               inputs,
-               outputs,
-               row_scales ? outputs : 1,
-               codes.data(),
-               x_scale.data(),
-               x_offset.data(),
-               weight.data(),
-               scale.data(),
-               with_bias ? bias.data() : nullptr,
-               y.data()};
+    product = {
+        .rows = rows,
+        .inputs = inputs,
+        .outputs = outputs,
+        .scales = row_scales ? outputs : 1,
+        .codes = codes.data(),
+        .x_scale = x_scale.data(),
+        .x_offset = x_offset.data(),
+        .weight = weight.data(),
+        .scale = scale.data(),
+        .bias = with_bias ? bias.data() : nullptr,
+        .y = y.data(),
+    };
   }
 
   std::vector<float> plainly() const {
@@ -81,6 +91,75 @@ void check_products() {
                            largest, threads);
             }
         }
+}
+
+// Enough work that the threads are used: all shares of rows and panels, and a number of threads that changes.
+void check_threads() {
+  Random random(5);
+  for (const int rows : {1, 59, 61, 64, 301})
+    for (const int largest : {1, 127}) {
+      Problem problem(rows, 1000, 600, largest, true, false, random);
+      const std::vector<float> expected = problem.plainly();
+      for (const int threads : {2, 2, 3, 16, 1, 2}) {
+        problem.y.assign(problem.y.size(), 0.0f);
+        CHECK(tb_multiply(&problem.product, nullptr, threads, nullptr) == TB_OK);
+        CHECK(same(problem.y, expected));
+      }
+    }
+}
+
+// Several threads that train at once: only one of them can have the threads of the last call.
+void check_concurrent_calls() {
+  std::atomic<int> wrong{0};
+  std::vector<std::thread> callers;
+  for (int c = 0; c < 6; c++)
+    callers.emplace_back([&wrong, c] {
+      Random random(static_cast<uint64_t>(10 + c));
+      Problem problem(40 + c, 700, 500, c % 2 ? 1 : 5, true, true, random);
+      const std::vector<float> expected = problem.plainly();
+      for (int i = 0; i < 30; i++) {
+        problem.y.assign(problem.y.size(), 0.0f);
+        if (tb_multiply(&problem.product, nullptr, 2 + c % 2, nullptr) != TB_OK || !same(problem.y, expected)) wrong++;
+      }
+    });
+  for (std::thread &caller : callers)
+    caller.join();
+  CHECK(wrong == 0);
+}
+
+// A child process has none of its parent's threads, and makes its own.
+void check_fork() {
+#if defined(__unix__) || defined(__APPLE__)
+  Random random(6);
+  Problem problem(64, 600, 500, 1, true, true, random);
+  const std::vector<float> expected = problem.plainly();
+  const auto right = [&] {
+    problem.y.assign(problem.y.size(), 0.0f);
+    return tb_multiply(&problem.product, nullptr, 3, nullptr) == TB_OK && same(problem.y, expected);
+  };
+  CHECK(right());
+  for (const int milliseconds : {0, 20}) { // the threads may still spin; or they sleep
+    std::this_thread::sleep_for(std::chrono::milliseconds(milliseconds));
+    const pid_t child = fork();
+    if (child == 0) _exit(right() && right() ? 0 : 1);
+    int status = 1;
+    waitpid(child, &status, 0);
+    CHECK(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+    CHECK(right());
+  }
+#endif
+}
+
+// Without a bias -0 stays -0, as in numerics.py.
+void check_no_bias() {
+  Random random(7);
+  Problem problem(3, 4, 5, 0, false, false, random); // all weights 0
+  problem.scale[0] = -1.0f;
+  for (const char *const *kernel = tb_kernels(); *kernel; kernel++) {
+    CHECK(tb_multiply(&problem.product, *kernel, 1, nullptr) == TB_OK);
+    for (const float y : problem.y)
+      CHECK(y == 0.0f && std::signbit(y));
+  }
 }
 
 // The longest rows that are allowed, with the codes and weights that give the largest sums.
@@ -128,9 +207,15 @@ void check_mistakes() {
 
 } // namespace
 
-int main() {
+// All, or with an argument only the concurrent calls (the thread sanitizer is slow).
+int main(int count, char **) {
+  check_concurrent_calls();
+  if (count > 1) return report();
+  check_threads();
   check_products();
   check_largest();
+  check_fork();
+  check_no_bias();
   check_mistakes();
   return report();
 }

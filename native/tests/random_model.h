@@ -63,7 +63,10 @@ public:
     config.dense = linear(s.hidden, s.hidden);
     config.dense_function = TB_TANH;
     config.dense_quantized = 1;
-    config.head.weight = {2, s.hidden, 32, 0, 0, 1, floats(2 * s.hidden, 0.1f), nullptr};
+    config.head.weight.rows = 2;
+    config.head.weight.columns = s.hidden;
+    config.head.weight.bits = 32;
+    config.head.weight.codes = floats(2 * s.hidden, 0.1f);
   }
 
   const float *floats(int count, float size, float around = 0.0f) {
@@ -84,15 +87,22 @@ public:
         bytes[r * row_bytes + c / 4] |= static_cast<uint8_t>(index << (c % 4 * 2));
       }
     bytes_.push_back(std::move(bytes));
-    return {rows, columns, 2, 0, 0, 1, bytes_.back().get(), floats(1, 0.0f, scale)};
+    tb_matrix matrix{};
+    matrix.rows = rows;
+    matrix.columns = columns;
+    matrix.bits = 2;
+    matrix.scales = 1;
+    matrix.codes = bytes_.back().get();
+    matrix.scale = floats(1, 0.0f, scale);
+    return matrix;
   }
 
   tb_linear linear(int rows, int columns) {
-    return {codes(rows, columns, 1.0f / std::sqrt(static_cast<float>(columns))), floats(rows, 0.1f)};
+    return {.weight = codes(rows, columns, 1.0f / std::sqrt(static_cast<float>(columns))), .bias = floats(rows, 0.1f)};
   }
 
 private:
-  tb_norm norm(int n) { return {floats(n, 0.1f, 1.0f), floats(n, 0.1f)}; }
+  tb_norm norm(int n) { return {.weight = floats(n, 0.1f, 1.0f), .bias = floats(n, 0.1f)}; }
 
   Random random_;
   std::vector<tb_layer> layers_;
@@ -110,5 +120,12 @@ struct RandomBatch {
     for (int32_t &id : ids)
       id = random.below(vocabulary);
   }
-  tb_batch get() const { return {static_cast<int32_t>(lengths.size()), lengths.data(), ids.data(), nullptr}; }
+  tb_batch get() const {
+    return {
+        .sequences = static_cast<int32_t>(lengths.size()),
+        .lengths = lengths.data(),
+        .ids = ids.data(),
+        .types = nullptr,
+    };
+  }
 };

@@ -68,6 +68,19 @@ def test_equal_to_numpy(case, kernel):
 
 
 @pytest.mark.parametrize("kernel", KERNELS)
+@pytest.mark.parametrize("activation_bits", [8, 32])
+def test_no_bias_keeps_negative_zeros(activation_bits, kernel):
+    model = random_model(bias=False, dense_function="identity", activation_bits=activation_bits)
+    model["dense"]["codes"][:] = 0
+    model["dense"]["scale"][:] = -1  # times a sum of +0
+    ids, _ = sequences(model, (3, 9))
+    expected = np.concatenate([Forward(model).run(i, "dense") for i in ids])
+    assert np.signbit(expected).all()
+    with engine(model, kernel) as native:
+        np.testing.assert_array_equal(native.run(ids, "dense").view(np.int32), expected.view(np.int32))
+
+
+@pytest.mark.parametrize("kernel", KERNELS)
 def test_token_logits(kernel):
     model = random_model(**HEADLESS)
     ids, _ = sequences(model, (3, 9))

@@ -51,7 +51,7 @@ size_t head_scratch(int n_tokens, int n_width) {
          sizeof(WideRow) * kTileRows * (tokens + width);
 }
 
-// A head's part of a token lies far from that of the next, so the CPU does not see by itself what will be read.
+// A head's part of one token lies far from that of the next: too far for the CPU's own prefetcher.
 TB_INLINE void fetch_ahead(const HeadTask &t, const float *x, int token) {
   constexpr int kAhead = 6;
   if (token + kAhead >= t.tokens) return;

@@ -53,4 +53,4 @@ TB_INLINE void store_wide4(WideRow *p, I a, I b, I c, I d) {
 
 #include "body.h"
 
-TB_DEFINE_KERNEL(avx2_kernel, "avx2", TB_CPU_AVX2)
+const tb::Kernel tb::avx2_kernel = make_kernel("avx2", TB_CPU_AVX2);

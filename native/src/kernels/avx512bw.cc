@@ -51,4 +51,4 @@ TB_INLINE void store_wide4(WideRow *p, I a, I b, I c, I d) {
 
 #include "body.h"
 
-TB_DEFINE_KERNEL(avx512bw_kernel, "avx512bw", TB_CPU_AVX512BW)
+const tb::Kernel tb::avx512bw_kernel = make_kernel("avx512bw", TB_CPU_AVX512BW);

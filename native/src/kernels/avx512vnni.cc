@@ -35,4 +35,4 @@ TB_INLINE void store_wide4(WideRow *p, I a, I b, I c, I d) { store_bytes4(reinte
 
 #include "body.h"
 
-TB_DEFINE_KERNEL(avx512vnni_kernel, "avx512vnni", TB_CPU_AVX512BW | TB_CPU_AVX512VNNI)
+const tb::Kernel tb::avx512vnni_kernel = make_kernel("avx512vnni", TB_CPU_AVX512BW | TB_CPU_AVX512VNNI);

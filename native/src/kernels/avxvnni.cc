@@ -42,4 +42,4 @@ TB_INLINE void store_wide4(WideRow *p, I a, I b, I c, I d) {
 
 #include "body.h"
 
-TB_DEFINE_KERNEL(avxvnni_kernel, "avxvnni", TB_CPU_AVX2 | TB_CPU_AVX_VNNI)
+const tb::Kernel tb::avxvnni_kernel = make_kernel("avxvnni", TB_CPU_AVX2 | TB_CPU_AVX_VNNI);

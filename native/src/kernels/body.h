@@ -19,15 +19,35 @@
 
 #include "attention.h"
 
-#if defined(TB_EMULATED) // runs wherever AVX2 does
-#define TB_FEATURES(features) TB_CPU_AVX2
-#else
-#define TB_FEATURES(features) features
-#endif
+namespace {
 
-#define TB_DEFINE_KERNEL(symbol, name, features)                                                                       \
-  namespace tb {                                                                                                       \
-  const Kernel symbol = {name,     TB_FEATURES(features), kColumns,  kTileRows,  kWideZero, panel_bytes, pack_panel,   \
-                         linear,   only_products,         row_bytes, quantize,   range,     embed,       layer_norm,   \
-                         activate, head_scratch,          head,      plain_head, ::dot};                               \
-  }
+// The kernel's table. Fields are named, as are the functions: no two can be swapped by accident, and the compiler warns
+// of one that is missing.
+constexpr tb::Kernel make_kernel(const char *name, uint32_t features) {
+#if defined(TB_EMULATED)
+  features = TB_CPU_AVX2; // runs wherever AVX2 does
+#endif
+  return {
+      .name = name,
+      .features = features,
+      .columns = kColumns,
+      .rows = kTileRows,
+      .wide_zero = kWideZero,
+      .panel_bytes = panel_bytes,
+      .pack_panel = pack_panel,
+      .linear = linear,
+      .only_products = only_products,
+      .row_bytes = row_bytes,
+      .quantize = quantize,
+      .range = range,
+      .embed = embed,
+      .layer_norm = layer_norm,
+      .activate = activate,
+      .head_scratch = head_scratch,
+      .head = head,
+      .plain_head = plain_head,
+      .dot = dot,
+  };
+}
+
+} // namespace

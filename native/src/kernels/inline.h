@@ -1,4 +1,4 @@
-// Functions of a kernel must be inlined whatever the compiler thinks: vectors then stay in registers.
+// Functions of a kernel are always inlined, so that vectors stay in registers.
 #pragma once
 
 #if defined(_MSC_VER) && !defined(__clang__)
@@ -11,7 +11,6 @@
 #define TB_INLINE static inline __attribute__((always_inline))
 #define TB_UNROLL _Pragma("GCC unroll 16")
 #endif
-#define TB_MEMBER inline
 
 #if defined(_MSC_VER) && !defined(__clang__)
 #define TB_NOINLINE static __declspec(noinline)

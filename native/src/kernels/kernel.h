@@ -1,4 +1,4 @@
-// What the encoder asks of an instruction set. One table of functions per kernel; all kernels give the same bits.
+// The functions that the encoder needs from an instruction set: one table per kernel. All kernels give the same bits.
 //
 // Rows of floats are padded to a multiple of kPad: kernels read and write whole vectors there.
 #pragma once
@@ -15,23 +15,26 @@ constexpr int kPad = 64;
 
 // A weight for quantized inputs. Its outputs are cut into panels of Kernel::columns, its inputs padded to kPad.
 struct PanelWeight {
-  int outputs, inputs;
-  bool ternary;              // panels of 2-bit codes, else of bytes
-  const uint8_t *panels;     // all of the same size, one after the other
-  size_t panel_bytes;        //
-  const float *scale;        // one per output, like the next three; padded with zeros
-  const float *bias;         //
-  const float *sum;          // of the codes
-  const int32_t *correction; // what the layout leaves out of the products: a multiple of the sum of the codes
+  int outputs = 0, inputs = 0;
+  bool ternary = false;                // panels of 2-bit codes, else of bytes
+  const uint8_t *panels = nullptr;     // all of the same size, one after the other
+  size_t panel_bytes = 0;              //
+  const float *scale = nullptr;        // one per output, like the next three; padded with zeros
+  const float *bias = nullptr;         //
+  const float *sum = nullptr;          // of the codes
+  const int32_t *correction = nullptr; // what the layout leaves out of the products: a multiple of the sum of the codes
 };
+
+// The bias of a layer that has none: adding it changes no number, not even -0 (which +0 would make +0).
+constexpr float kNoBias = -0.0f;
 
 // Rows of activation codes. The layout of `codes` is the kernel's: bytes of code-128 for ternary weights, `Row`s else.
 struct CodeRows {
-  uint8_t *codes;
-  size_t stride; // bytes
-  float *scale;  // one per row, like the next two
-  float *offset; //
-  int32_t *sum;  // of code-128
+  const uint8_t *codes;
+  size_t stride;       // bytes
+  const float *scale;  // one per row, like the next two
+  const float *offset; //
+  const int32_t *sum;  // of code-128
 };
 
 // Part of a product: rows x panels. y[row * stride + column] = x_hat w_hat + bias (+ residual, in the place of y).
@@ -39,7 +42,7 @@ struct LinearTask {
   int row_begin, row_end, panel_begin, panel_end;
   float *y;
   size_t stride;
-  const float *residual; // or null; same stride
+  const float *residual = nullptr; // same stride
 };
 
 // One head of one sequence. q, k and v point at the head's part of the first token's row.
@@ -49,10 +52,10 @@ struct HeadTask {
   int tokens, queries, width;
   float scaling;
   const Quantizer *quantizer;
-  // Ranges that span more than this head, if not null; else Q and K have one a token, P one a query, V one a head.
-  const Grid *q_grid, *k_grid, *v_grid, *p_grid;
-  Range *p_range; // if not null: only find the range of the probabilities
-  float *context; // queries rows
+  // Ranges that span more than this head, if not null; else Q and K have one per token, P per query, V per head.
+  const Grid *q_grid = nullptr, *k_grid = nullptr, *v_grid = nullptr, *p_grid = nullptr;
+  Range *p_range = nullptr; // if not null: only find the range of the probabilities
+  float *context;           // queries rows
   size_t context_stride;
   uint8_t *scratch; // Kernel::head_scratch(tokens, width) bytes
 };
@@ -62,14 +65,14 @@ struct Kernel {
   uint32_t features; // what the CPU must have
   int columns;       // of a panel
   int rows;          // of a tile: products of a multiple of it are fastest
-  int wide_zero;     // what is subtracted from codes that multiply weights of more than 2 bits
+  int wide_zero;     // subtracted from codes that multiply weights of more than 2 bits
 
   // A panel of `rows` (at most `columns`) rows of codes; the memory that it goes to is all zeros.
   size_t (*panel_bytes)(int inputs, bool ternary);
   void (*pack_panel)(const int8_t *codes, size_t stride, int rows, int inputs, bool ternary, uint8_t *panel);
   void (*linear)(const PanelWeight &, const CodeRows &, const LinearTask &);
-  // A tile's products of four steps on registers, `rounds` times: linear() if nothing else had to be done. `four`
-  // activations are zeros, so that sums never overflow.
+  // A tile's products of four steps on registers, `rounds` times: the inner loop of linear() and nothing else. The
+  // `four` activations are zeros, so that sums never overflow.
   int32_t (*only_products)(const int8_t *four, int rounds);
 
   // Codes of a row of n numbers; returns the sum of code-128.
@@ -78,7 +81,7 @@ struct Kernel {
   Range (*range)(const float *x, int n);
 
   void (*embed)(const float *word, const float *type, const float *position, int n, float *out);
-  // Whole rows, in place; they give the range of what the row has become.
+  // Whole rows, in place; they return the range of the new row.
   Range (*layer_norm)(float *x, int n, const float *weight, const float *bias, double eps);
   Range (*activate)(float *x, int n, int function);
 

@@ -19,7 +19,8 @@ template <class Function> TB_INLINE void for_tiles(int begin, int end, Function 
   }
 }
 
-// Everything that the loop reads is in a local: a compiler must think that storing y changes what lies in memory.
+// Everything that the loop reads is in a local: storing y might change what pointers point to, for all the compiler
+// knows.
 template <int rows>
 TB_INLINE void finish(const PanelWeight &w, const CodeRows &x, const LinearTask &task, int row, int column,
                       const I (&total)[rows][kVectors]) {

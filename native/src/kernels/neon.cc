@@ -30,4 +30,4 @@ TB_INLINE void store_wide4(WideRow *p, I a, I b, I c, I d) { store_bytes4(p, a, 
 
 #include "body.h"
 
-TB_DEFINE_KERNEL(neon_kernel, "neon", TB_CPU_NEON | TB_CPU_DOTPROD)
+const tb::Kernel tb::neon_kernel = make_kernel("neon", TB_CPU_NEON | TB_CPU_DOTPROD);

@@ -49,4 +49,4 @@ TB_INLINE void store_wide4(WideRow *p, const I &a, const I &b, const I &c, const
 
 #include "body.h"
 
-TB_DEFINE_KERNEL(portable_kernel, "portable", 0)
+const tb::Kernel tb::portable_kernel = make_kernel("portable", 0);

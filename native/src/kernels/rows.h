@@ -22,7 +22,7 @@ struct RangeOf {
   F low = set(INFINITY), high = set(-INFINITY), finite = set(0.0f);
 
   // A vector of which the first `count` lanes are numbers.
-  TB_MEMBER void add(F v, int count) {
+  void add(F v, int count) {
     F lowest = v, highest = v, difference = v - v; // NaN if v is NaN or infinite, and then so is `finite`
     if (count < kLanes) {
       lowest = keep(v, count, low);
@@ -33,7 +33,7 @@ struct RangeOf {
     high = max(high, highest);
     finite = finite + difference;
   }
-  TB_MEMBER Range get() const { return {any_nan(finite) ? NAN : reduce_min(low), reduce_max(high)}; }
+  Range get() const { return {any_nan(finite) ? NAN : reduce_min(low), reduce_max(high)}; }
 };
 
 Range range(const float *x, int n) {
@@ -63,7 +63,7 @@ struct Codes {
       : shift(set(g.shift)), inverse(set(g.inverse)), smallest(set(g.smallest)), largest(set(g.largest)),
         zero(set(static_cast<int32_t>(g.zero - stored_zero))) {}
 
-  TB_MEMBER I operator()(F x) const {
+  I operator()(F x) const {
     // The bounds are whole numbers: clamping before rounding is the same, and the conversion rounds.
     return to_int(max(min((x - shift) * inverse, largest), smallest)) + zero;
   }
@@ -73,13 +73,13 @@ struct Codes {
 struct FourCodes {
   I c[4];
 
-  TB_MEMBER FourCodes(const float *x, int i, int n, F factor, const Codes &codes) {
+  FourCodes(const float *x, int i, int n, F factor, const Codes &codes) {
     TB_UNROLL for (int q = 0; q < 4; q++) c[q] = codes(load(x + i + q * kLanes) * factor);
     if (i + 4 * kLanes > n)
       for (int q = 0; q < 4; q++)
         c[q] = keep(c[q], n - i - q * kLanes);
   }
-  TB_MEMBER I sum() const { return (c[0] + c[1]) + (c[2] + c[3]); }
+  I sum() const { return (c[0] + c[1]) + (c[2] + c[3]); }
 };
 
 // Codes minus 128, as bytes; returns their sum.
@@ -147,7 +147,7 @@ Range activate(float *x, int n, int function) {
     return map(x, n, [](F v, int) { return max(v, set(0.0f)); });
   case TB_TANH:
     for (int i = 0; i < n; i++)
-      // Through double: the last bit of tanhf is another one in every C library, this one is not.
+      // Through double: the last bit of tanhf differs between C libraries, that of this does not.
       x[i] = static_cast<float>(::tanh(static_cast<double>(x[i])));
     break;
   }

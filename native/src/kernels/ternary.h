@@ -33,21 +33,34 @@ static_assert(kNests * kNested == kVectors && kSteps * kNested == 4, "whole vect
 
 constexpr size_t padded(int n) { return (static_cast<size_t>(n) + tb::kPad - 1) / tb::kPad * tb::kPad; }
 
+// The codes w + 1 of a group's weights, `place` in their nest.
+TB_INLINE uint32_t group_codes(const int8_t *weights, int place) {
+  uint32_t lane = 0;
+  TB_UNROLL for (int step = 0; step < kSteps; step++) {
+    uint32_t four;
+    std::memcpy(&four, weights + 4 * step, 4);
+    lane |= (((four & 0x03030303) + 0x01010101) & 0x03030303) << 2 * (step * kNested + place);
+  }
+  return lane;
+}
+
 // `codes` has rows of `stride` bytes; the panel is all zeros.
 void pack_ternary(const int8_t *codes, size_t stride, int rows, int inputs, uint8_t *panel) {
   for (int n = 0; n < rows; n++) {
+    const int8_t *const weights = codes + n * stride;
     const int nest = n / kLanes / kNested, place = n / kLanes % kNested;
-    uint8_t *const lanes = panel + nest * kVectorBytes + n % kLanes * 4;
-    for (int k = 0; k < inputs; k += 4) {
-      uint32_t four = 0xffffffff, lane; // four weights; -1, which becomes 0, beyond the end
-      if (k + 4 <= inputs)
-        std::memcpy(&four, codes + n * stride + k, 4);
-      else
-        std::memcpy(&four, codes + n * stride + k, static_cast<size_t>(inputs - k));
-      four = ((four & 0x03030303) + 0x01010101) & 0x03030303; // w + 1
-      uint8_t *const to = lanes + static_cast<size_t>(k / kGroup) * kGroupBytes;
-      std::memcpy(&lane, to, 4);
-      lane |= four << 2 * (k % kGroup / 4 * kNested + place);
+    uint8_t *to = panel + nest * kVectorBytes + n % kLanes * 4;
+    for (int k = 0; k < inputs; k += kGroup, to += kGroupBytes) {
+      const int8_t *group = weights + k;
+      int8_t last[kGroup];
+      if (k + kGroup > inputs) { // -1, whose code is 0, beyond the end
+        std::memset(last, -1, sizeof last);
+        std::memcpy(last, group, static_cast<size_t>(inputs - k));
+        group = last;
+      }
+      uint32_t lane;
+      std::memcpy(&lane, to, 4); // the nest's other outputs
+      lane |= group_codes(group, place);
       std::memcpy(to, &lane, 4);
     }
   }
