@@ -2,6 +2,7 @@
 PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
+WORKERS ?= 2
 NATIVE := CMakeLists.txt $(shell find native -name '*.cc' -o -name '*.h' -o -name '*.c')
 CTEST   = ctest --test-dir $(1) --output-on-failure --timeout 1200
 CMAKE   = cmake -S . -B $(1) -DTB_TESTS=ON -DTB_WERROR=ON -DCMAKE_BUILD_TYPE=$(2) $(3) > /dev/null && cmake --build $(1) -j 2
@@ -47,10 +48,10 @@ check: setup ## ruff, mypy, clang-format, the workflow files and the import dire
 	$(BIN)/check-jsonschema --quiet --builtin-schema vendor.github-workflows .github/workflows/*.yml
 	$(BIN)/pytest tests/test_architecture.py
 
-test: setup test-native ## the whole test suite but its slow part
-	$(BIN)/pytest
+test: setup test-native ## the whole test suite but its slow part, on WORKERS=2 cores
+	$(BIN)/pytest -n $(WORKERS) --dist worksteal
 
-test-slow: setup ## the tests that take minutes
+test-slow: setup ## the tests that take minutes; some measure time, so they run alone
 	$(BIN)/pytest -m slow
 
 test-native: ## the native tests and the example in C
@@ -75,7 +76,7 @@ neon: ## the ARM kernel under qemu (Debian: g++-aarch64-linux-gnu qemu-user)
 	$(call CTEST,build/neon)
 
 cover: setup ## line coverage of the tests
-	$(BIN)/pytest --cov --cov-report=term-missing:skip-covered
+	$(BIN)/pytest -n $(WORKERS) --dist worksteal --cov --cov-report=term-missing:skip-covered
 
 format: setup ## rewrite sources in the project's format
 	$(BIN)/ruff check --fix .

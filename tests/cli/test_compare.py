@@ -9,8 +9,9 @@ import time
 import pytest
 
 from tests import tiny
+from tests.processes import fork
 
-from .conftest import COLUMNS, start
+from .conftest import COLUMNS
 
 QUICK = ("--max-steps", "4", "--device", "cpu")
 
@@ -67,7 +68,7 @@ def test_a_killed_comparison_is_finished_by_the_same_command(run, teacher, table
     command = ["compare", teacher, "--train", table, *COLUMNS, "--method", "q8bert", "--device", "cpu", "-o", out]
     command += ["--seed", "1", "--seed", "2", "--minutes-per-cell", "0.08"]
     command.append("--processor-time")  # other programs on the machine must not decide a test
-    process = start("-m", "ternarybert", *command)
+    process = fork("-m", "ternarybert", *command)
     first = out / "cells" / "q8bert-8-8-8-seed-1.json"
     deadline = time.monotonic() + 300
     while not first.exists() and time.monotonic() < deadline:
@@ -88,9 +89,7 @@ def test_a_killed_comparison_is_finished_by_the_same_command(run, teacher, table
 
 
 def test_ctrl_c_says_how_to_go_on(teacher, table, out):
-    process = start(
-        "-m", "ternarybert", "compare", teacher, "--train", table, *COLUMNS, "--method", "q8bert", "-o", out
-    )
+    process = fork("-m", "ternarybert", "compare", teacher, "--train", table, *COLUMNS, "--method", "q8bert", "-o", out)
     deadline = time.monotonic() + 120
     while not list(out.glob("cells/*.work")) and time.monotonic() < deadline:
         time.sleep(0.1)

@@ -15,6 +15,7 @@ from ternarybert.cli.console import ShowProgress, duration, make_console, show_c
 from ternarybert.recipe import Recipe
 from tests import tiny
 from tests.cli.conftest import COLUMNS, HEADER, MOODS, save_classifier, sentences, start, write_csv
+from tests.processes import fork
 
 QUICK = ["--max-steps", "4", "--evaluations", "2", "--batch-size", "8"]
 
@@ -186,7 +187,7 @@ def test_the_result_of_the_folder_one_is_in_lies_beside_it(run, table, tmp_path,
 
 def interrupt(command, checkpoint, kill):
     """Start a command, stop it once it has written a checkpoint, and give its exit code and errors."""
-    process = start("-m", "ternarybert", *command)
+    process = fork("-m", "ternarybert", *command)
     while not (checkpoint / "trainer_state.json").exists() and process.poll() is None:
         time.sleep(0.02)
     process.send_signal(kill)
