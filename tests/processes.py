@@ -7,16 +7,13 @@ ternarybert and shares nothing with the test, so it behaves as one that was star
 errors go to files.
 """
 
-import contextlib
+import atexit
 import multiprocessing
 import os
-import random
 import runpy
 import signal
-import socket
 import sys
 import tempfile
-import time
 from pathlib import Path
 
 # Slow to import, and needed by every command that trains.
@@ -24,6 +21,7 @@ _PRELOADED = [
     "torch",
     "torch.distributed.tensor",
     "datasets",
+    "torch.distributed.launcher.api",
     "accelerate",
     "sklearn.metrics",
     "transformers",
@@ -70,9 +68,9 @@ class Forked:
         self._streams = [os.path.join(self._folder.name, name) for name in ("out", "err")]
         whole = dict(os.environ) | {"OMP_NUM_THREADS": "1"} | (environment or {})
         given = ([str(argument) for argument in arguments], list(sys.path), whole, str(cwd or os.getcwd()))
-        # A daemon: a test that fails does not wait for what it started.
-        self._process = _context().Process(target=_run, args=(*given, *self._streams), daemon=True)
+        self._process = _context().Process(target=_run, args=(*given, *self._streams))
         self._process.start()
+        atexit.register(self._process.kill)  # a test that failed waits for nothing
 
     @property
     def returncode(self) -> int | None:
@@ -105,31 +103,29 @@ def fork(*arguments: object, **more: object) -> Forked:
     return Forked(*arguments, **more)
 
 
-def _free_port() -> int:
-    """A port that nobody uses, below those that the system gives to outgoing connections."""
-    for port in random.SystemRandom().sample(range(20_000, 32_000), 100):
-        with socket.socket() as probe, contextlib.suppress(OSError):
-            probe.bind(("127.0.0.1", port))
-            return port
-    raise OSError("no free port")
+# What `torchrun` does after it has read its options, but its processes are forked instead of started.
+_LAUNCH = """
+import runpy, sys
+from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
+from torch.distributed.launcher.api import LaunchConfig, elastic_launch
+
+count, _, module, *arguments = sys.argv[1:]
+
+def rank():
+    sys.argv = [module, *arguments]
+    runpy.run_module(module, run_name="__main__", alter_sys=True)
+
+config = LaunchConfig(
+    min_nodes=1, max_nodes=1, nproc_per_node=int(count), run_id="tests", rdzv_backend="c10d",
+    rdzv_endpoint="localhost:0", max_restarts=0, start_method="fork",
+)
+try:
+    elastic_launch(config, rank)()
+except ChildFailedError as error:
+    sys.exit(next(iter(error.failures.values())).exitcode)
+"""
 
 
-def fork_ranks(count: int, *arguments: object) -> tuple[list[int], str, str]:
-    """Run `python ARGUMENTS` as `count` processes of one data-parallel run, as `torchrun` starts them.
-
-    Gives their exit codes, and what all wrote to standard output and errors. When one fails the others, which would
-    wait for it, are ended.
-    """
-    shared = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(_free_port()), "WORLD_SIZE": str(count)}
-    shared |= {"LOCAL_WORLD_SIZE": str(count), "GROUP_RANK": "0"}
-    ranks = [
-        Forked(*arguments, environment=shared | {"RANK": str(rank), "LOCAL_RANK": str(rank)}) for rank in range(count)
-    ]
-    while None in (codes := [rank.returncode for rank in ranks]):
-        if any(codes):
-            time.sleep(1)  # the others may be about to say why
-            for rank in ranks:
-                rank.kill()
-        time.sleep(0.02)
-    texts = [rank.communicate() for rank in ranks]
-    return codes, "".join(out for out, _ in texts), "".join(err for _, err in texts)
+def fork_ranks(count: int, *arguments: object) -> Forked:
+    """Start `python -m MODULE ...` as `count` processes of one data-parallel run, as `torchrun` does."""
+    return Forked("-c", _LAUNCH, count, *arguments)

@@ -21,7 +21,7 @@ from ternarybert.training.finetune import finetune
 from ternarybert.training.options import History, Settings
 from ternarybert.training.ternarize import ternarize
 from tests import tiny
-from tests.processes import fork_ranks
+from tests.processes import fork, fork_ranks
 from tests.training.conftest import rows
 
 RECIPE = PRESETS["default"].override({"schedule.learning_rate": "1e-3"})
@@ -207,9 +207,10 @@ def test_two_processes_equal_one_with_twice_the_batch(tmp_path):
     """In float64: the processes' gradients are added in another order, and a weight near a threshold is 0 or α."""
     teacher = tiny.save(tmp_path / "teacher", dtype=torch.float64)
     worker = ["-m", "tests.training.worker", teacher]
-    for count, name, batch in ((1, "one", "8"), (2, "two", "4")):
-        codes, _, err = fork_ranks(count, *worker, tmp_path / name, batch)
-        assert codes == [0] * count, err
+    one, two = fork(*worker, tmp_path / "one", 8), fork_ranks(2, *worker, tmp_path / "two", 4)
+    for process in (one, two):
+        _, err = process.communicate()
+        assert process.returncode == 0, err
     checkpoints = [Path(get_last_checkpoint(str(tmp_path / f"{name}.work"))) for name in ("one", "two")]
     one, other = (load_file(checkpoint / "model.safetensors") for checkpoint in checkpoints)
     for name in one:
