@@ -84,7 +84,7 @@ def test_no_docstring_is_left_to_be_merged():
 
 
 # No metaphors: a teacher model is a teacher model, its cached outputs are a cache, and a message is a message.
-METAPHORS = {"classroom", "room", "lesson", "pupil", "teach", "said", "hear"}
+METAPHORS = {"classroom", "lesson", "pupil", "teach", "said", "hear"}
 
 
 def words_of(name: str) -> list[str]:
