@@ -7,6 +7,8 @@ NATIVE := CMakeLists.txt $(shell find native -name '*.cc' -o -name '*.h' -o -nam
 CTEST   = ctest --test-dir $(1) --output-on-failure --timeout 1200
 CMAKE   = cmake -S . -B $(1) -DTB_TESTS=ON -DTB_WERROR=ON -DCMAKE_BUILD_TYPE=$(2) $(3) > /dev/null && cmake --build $(1) -j 2
 
+# Some containers set it, and every process that a test starts would compile the package anew.
+unexport PYTHONDONTWRITEBYTECODE
 export PATH := $(abspath $(BIN)):$(PATH)
 
 , := ,
