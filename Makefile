@@ -2,10 +2,13 @@
 PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
+WORKERS ?= 2
 NATIVE := CMakeLists.txt native/CMakeLists.txt $(shell find native -name '*.cc' -o -name '*.h' -o -name '*.c')
 CTEST   = ctest --test-dir $(1) --output-on-failure --timeout 1200
 CMAKE   = cmake -S . -B $(1) -DTB_TESTS=ON -DTB_WERROR=ON -DCMAKE_BUILD_TYPE=$(2) $(3) > /dev/null && cmake --build $(1) -j 2
 
+# Some containers set it, and every process that a test starts would compile the package anew.
+unexport PYTHONDONTWRITEBYTECODE
 export PATH := $(abspath $(BIN)):$(PATH)
 
 , := ,
@@ -53,10 +56,10 @@ docs: setup ## the documentation as a site in build/site
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 	$(BIN)/pytest tests/docs/test_reference.py
 
-test: setup test-native ## the whole test suite but its slow part
-	$(BIN)/pytest
+test: setup test-native ## the whole test suite but its slow part, on WORKERS=2 cores
+	$(BIN)/pytest -n $(WORKERS) --dist worksteal
 
-test-slow: setup ## the tests that take minutes
+test-slow: setup ## the tests that take minutes; some measure time, so they run alone
 	$(BIN)/pytest -m slow
 
 test-native: ## the native tests and the example in C
@@ -91,7 +94,7 @@ fuzz: ## random models, batches and products against the native library (Debian:
 	cd build/fuzz && ./fuzz -max_total_time=$(FUZZ_SECONDS) -max_len=4096 corpus
 
 cover: setup ## line coverage of the tests
-	$(BIN)/pytest --cov --cov-report=term-missing:skip-covered
+	$(BIN)/pytest -n $(WORKERS) --dist worksteal --cov --cov-report=term-missing:skip-covered
 
 format: setup ## rewrite sources in the project's format
 	$(BIN)/ruff check --fix .

@@ -1,6 +1,8 @@
 """Imports follow the data and never turn back: the layers of docs/development/hacking.md, read from the sources."""
 
 import ast
+import re
+from collections import defaultdict
 from pathlib import Path
 
 import pytest
@@ -63,3 +65,46 @@ def test_no_import_turns_back(path):
         assert folders - {part} <= ALLOWED.get(part, set())
     if part in TORCH_FREE and part != "__init__":
         assert not {name.split(".")[0] for name in imports(path)} & HEAVY
+
+
+def test_class_names_are_unique():
+    """A name means one thing in the whole package, so that a search for it ends at once."""
+    places = defaultdict(list)
+    for path in SOURCES:
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.ClassDef):
+                places[node.name.strip("_")].append(f"{path.relative_to(PACKAGE)}:{node.lineno}")
+    twice = [f"{name}: {', '.join(found)}" for name, found in sorted(places.items()) if len(found) > 1]
+    assert not twice, "\n".join(twice)
+
+
+def test_no_docstring_is_left_to_be_merged():
+    left = [str(path.relative_to(PACKAGE)) for path in SOURCES if "MERGED-DOCS" in path.read_text(encoding="utf-8")]
+    assert not left, "\n".join(left)
+
+
+# No metaphors: a teacher model is a teacher model, its cached outputs are a cache, and a message is a message.
+METAPHORS = {"classroom", "lesson", "pupil", "teach", "said", "hear"}
+
+
+def words_of(name: str) -> list[str]:
+    """TeacherCache and teacher_cache are both teacher, cache."""
+    return re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name).lower().strip("_").split("_")
+
+
+def names_in(tree: ast.AST) -> set[str]:
+    """Everything that a source file gives a name to."""
+    given = {node.arg for node in ast.walk(tree) if isinstance(node, ast.arg)}
+    given |= {node.id for node in ast.walk(tree) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}
+    defined = (ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
+    return given | {node.name for node in ast.walk(tree) if isinstance(node, defined)}
+
+
+def test_names_are_those_of_the_field():
+    found = {
+        f"{path.relative_to(PACKAGE)}: {name}"
+        for path in SOURCES
+        for name in {path.stem} | names_in(ast.parse(path.read_text(encoding="utf-8")))
+        if METAPHORS & set(words_of(name))
+    }
+    assert not found, "\n".join(sorted(found))

@@ -1,8 +1,6 @@
 """The scripts behind docs/results/: a mistake is one line, as in the commands."""
 
 import json
-import subprocess
-import sys
 from argparse import Namespace
 from pathlib import Path
 from runpy import run_path
@@ -16,6 +14,7 @@ from ternarybert.data.squad.questions import Answer, Question
 from ternarybert.data.squad.task import SQUAD
 from ternarybert.errors import UnsupportedModelError
 from ternarybert.runtime.evaluate import evaluate
+from tests.processes import fork
 from tests.runtime.folders import save_student
 
 RUNS = Path(__file__).parents[1] / "runs"
@@ -34,11 +33,11 @@ def test_students_of_other_words_have_folders_of_their_own(monkeypatch):
 @pytest.mark.parametrize("script", ["glue.py", "squad.py", "augment.py", "tune.py", "paired.py"])
 def test_a_wrong_folder_is_one_line(tmp_path, script):
     more = ["one", "other"] if script == "paired.py" else ["--out", tmp_path / "out"]
-    command = [sys.executable, RUNS / script, tmp_path / "nowhere", *more]
-    process = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert process.returncode == 2, process.stderr
-    assert str(tmp_path / "nowhere") in process.stderr
-    assert len(process.stderr.splitlines()) == 1
+    process = fork(RUNS / script, tmp_path / "nowhere", *more)
+    _, err = process.communicate()
+    assert process.returncode == 2, err
+    assert str(tmp_path / "nowhere") in err
+    assert len(err.splitlines()) == 1
 
 
 def test_the_table_of_questions_compares_students_on_all_test_questions_with_their_teacher(monkeypatch, tmp_path):

@@ -1,4 +1,5 @@
 import pytest
+from transformers import BertForMaskedLM
 
 from ternarybert.augment import MaskedModel
 from tests.augment import language
@@ -11,21 +12,24 @@ def tokenizer():
 
 
 @pytest.fixture(scope="session")
-def model(tokenizer):
-    return language.train(tokenizer)
+def masked_folder(tokenizer, shared_folder):
+    """The trained model and its tokenizer, for all workers; only read."""
+
+    def fill(folder):
+        language.train(tokenizer).save_pretrained(folder)
+        tokenizer.save_pretrained(folder)
+
+    return shared_folder("masked", fill)
+
+
+@pytest.fixture(scope="session")
+def model(masked_folder):
+    return BertForMaskedLM.from_pretrained(masked_folder).eval()
 
 
 @pytest.fixture(scope="session")
 def masked(model, tokenizer):
     return MaskedModel(model, tokenizer, "made")
-
-
-@pytest.fixture(scope="session")
-def masked_folder(model, tokenizer, tmp_path_factory):
-    folder = tmp_path_factory.mktemp("made")
-    model.save_pretrained(folder)
-    tokenizer.save_pretrained(folder)
-    return folder
 
 
 @pytest.fixture

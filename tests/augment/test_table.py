@@ -1,8 +1,6 @@
 import json
 import random
 import signal
-import subprocess
-import sys
 
 import pytest
 
@@ -14,6 +12,7 @@ from ternarybert.errors import DataError, OutputError
 from tests.augment import language
 from tests.augment.circle import circle
 from tests.data.conftest import made_glue, write_glue  # noqa: F401
+from tests.processes import fork
 
 TEXTS = ["wordaa wordab, wordac", 'He said "wordaa"; wordbc\'s', "😀", "ünï wordad"]
 SETTINGS = Settings(variants=3)
@@ -177,7 +176,8 @@ def test_a_task_without_training_rows(tmp_path):
 
 KILLED = """
 import os, signal, sys
-from ternarybert.augment import MaskedModel, Settings, augment_table, open_file, pipeline
+from ternarybert.augment import MaskedModel, Settings, augment_table, open_file
+from ternarybert.augment import variants as pipeline
 
 model, path, out, stop = *sys.argv[1:4], float(sys.argv[4])
 pipeline._STRETCH_WORDS = 100
@@ -199,8 +199,9 @@ def test_killed_and_resumed_gives_the_same_file(tmp_path, masked, masked_folder)
     whole, out = tmp_path / "whole.csv", tmp_path / "out.csv"
     augment_table(open_file(path), whole, source, Settings(variants=5))
     for stop, batch in ((20, 1), (90, 7), (170, 64)):
-        command = [sys.executable, "-c", KILLED, *map(str, (masked_folder, path, out, stop, batch))]
-        assert subprocess.run(command, check=False).returncode == -signal.SIGKILL
+        killed = fork("-c", KILLED, masked_folder, path, out, stop, batch)
+        _, err = killed.communicate()
+        assert killed.returncode == -signal.SIGKILL, err
         assert not out.exists()
     rows_done = []
     summary = augment_table(

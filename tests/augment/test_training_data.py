@@ -1,9 +1,6 @@
 """Training on variants of the rows: what they are made of, how often they are made, and what is refused."""
 
 import json
-import os
-import subprocess
-import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -20,6 +17,7 @@ from ternarybert.recipe import PRESETS
 from ternarybert.training.options import Settings
 from ternarybert.training.ternarize import ternarize
 from tests import tiny
+from tests.processes import fork
 from tests.training.test_ternarize import StopAt
 
 RECIPE = PRESETS["default"].override({"schedule.stretch": 1, "schedule.learning_rate": "1e-3"})
@@ -234,7 +232,8 @@ def test_a_cache_that_cannot_be_written(data, teacher, tmp_path, how):
 
 SCRIPT = """
 import sys
-from ternarybert.augment import load_embeddings, augment_dataset, dataset
+from ternarybert.augment import load_embeddings, augment_dataset
+from ternarybert.augment import training_data as dataset
 from ternarybert.data import load_table
 made = dataset._write_lines
 dataset._write_lines = lambda *given: (print("made"), made(*given))
@@ -246,9 +245,7 @@ def test_processes_that_want_the_same_make_it_once(teacher, tmp_path):
     lines = [f"the film was {word} and the plot was {other}" for word in tiny.WORDS for other in tiny.WORDS]
     table = tmp_path / "texts.txt"
     table.write_text("\n".join(lines))
-    command = [sys.executable, "-c", SCRIPT, teacher, str(table), str(tmp_path / "cache")]
-    environment = os.environ | {"OMP_NUM_THREADS": "1"}
-    started = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment) for _ in range(2)]
+    started = [fork("-c", SCRIPT, teacher, table, tmp_path / "cache") for _ in range(2)]
     said = [process.communicate()[0] for process in started]
     assert [process.returncode for process in started] == [0, 0]
     assert sorted(said) == ["", "made\n"]

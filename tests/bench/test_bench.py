@@ -80,8 +80,8 @@ def test_only_models_that_are_timed_are_loaded_to_compare(folders, tmp_path, mon
     loaded = []
     expected = run._expected
     monkeypatch.setattr(run, "_expected", lambda folder, tokens: loaded.append(folder.name) or expected(folder, tokens))
-    bench(folders[0], tmp_path, Plan(["torch-fp32"], ["1x8"], rounds=1, seconds=0.01), plain=folders[1])
-    assert loaded == [peers.PLAIN]
+    bench(folders[0], tmp_path, Plan([OURS], ["1x8"], rounds=1, seconds=0.01), plain=folders[1])
+    assert loaded == [peers.PACKED]
 
 
 def test_engines_that_are_missing_fail_or_answer_wrongly_are_named(folders, tmp_path, monkeypatch):

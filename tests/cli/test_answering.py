@@ -8,9 +8,9 @@ import pytest
 from ternarybert import packed
 from ternarybert.recipe import TWO_STAGES, Recipe
 from tests import tiny
-from tests.cli.conftest import start
 from tests.cli.test_train import table_rows
 from tests.data.test_squad import write
+from tests.processes import fork_ranks
 from tests.runtime.folders import save_student
 
 QUICK = ["--max-steps", "4", "--evaluations", "2", "--batch-size", "8"]
@@ -154,9 +154,8 @@ def test_named_columns_make_a_table_of_it(run, encoder, tmp_path):
 def test_two_processes_train_in_two_stages(answerer, tmp_path):
     """The head has no gradient in the first stage, which two processes must not wait for."""
     asked = write_own(tmp_path / "asked.jsonl", tiny.questions(40))
-    launch = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "-m", "ternarybert"]
     command = ["ternarize", answerer, "--train", asked, *SHORT, *QUICK, "--recipe", "paper", "-o", tmp_path / "out"]
-    process = start(*launch, *command)
+    process = fork_ranks(2, "-m", "ternarybert", *command)
     _, err = process.communicate()
     assert process.returncode == 0, err
     assert packed.is_packed(tmp_path / "out")

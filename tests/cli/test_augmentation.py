@@ -9,8 +9,9 @@ import pytest
 from rich.console import Console
 
 from ternarybert.cli.options import _Bar
-from tests.cli.conftest import COLUMNS, FILLERS, MOODS, save_classifier, sentences, start
+from tests.cli.conftest import COLUMNS, FILLERS, MOODS, save_classifier, sentences
 from tests.data.conftest import write_glue
+from tests.processes import fork_ranks
 
 QUICK = ["--max-steps", "4", "--evaluations", "2", "--batch-size", "8"]
 
@@ -103,8 +104,8 @@ def test_a_source_that_is_not_there(fails, command, tmp_path):
 
 
 def test_two_processes_augment_once(command, tmp_path):
-    launcher = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "-m", "ternarybert"]
-    process = start(*launcher, *command, "--max-steps", "2", "--evaluations", "1", "--batch-size", "4", "--json")
+    few = ["--max-steps", "2", "--evaluations", "1", "--batch-size", "4", "--json"]
+    process = fork_ranks(2, "-m", "ternarybert", *command, *few)
     out, err = process.communicate()
     assert process.returncode == 0, err
     assert json.loads(out)["steps"] == 2

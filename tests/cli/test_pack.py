@@ -2,6 +2,7 @@
 
 import json
 import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -18,6 +19,7 @@ from ternarybert.packed.hf_folder import unpack_to_float
 from ternarybert.recipe import PRESETS
 from tests.hf.students import RECIPES, outputs, random_student, write_student
 from tests.packed.models import TINY, assert_same, random_model
+from tests.processes import fork
 
 from .shell import command, plain_folder
 
@@ -168,8 +170,10 @@ def test_the_advice_about_pickles_works(released, tmp_path):
     torch.save({name: torch.from_numpy(array) for name, array in state.items()}, released / "pytorch_model.bin")
     (released / "model.safetensors").unlink()
     _, _, err = command("pack", released, tmp_path / "p")
-    advice = err[err.index("python -c ") :].replace("python", sys.executable, 1)
-    subprocess.run(advice, shell=True, check=True, cwd=released)
+    python, *advice = shlex.split(err[err.index("python -c ") :])
+    process = fork(*advice, cwd=released)
+    _, err = process.communicate()
+    assert (python, process.returncode) == ("python", 0), err
     assert command("pack", released, tmp_path / "p")[0] == 0
 
 
@@ -188,7 +192,9 @@ def test_help_and_readme_say_how_to_convert_pickles(released, tmp_path, monkeypa
     (released / "model.safetensors").unlink()
     released.rename(tmp_path / "released-checkpoint")
     own = advice.replace("num_labels=2", "num_labels=3")
-    subprocess.run(f"{sys.executable} -c {own}", shell=True, check=True, stderr=subprocess.DEVNULL)
+    process = fork("-c", *shlex.split(own))
+    _, err = process.communicate()
+    assert process.returncode == 0, err
     assert command("pack", "released-checkpoint", "p")[0] == 0
     np.testing.assert_array_equal(read("p").tensors["classifier.weight"], state["classifier.weight"])
 

@@ -15,6 +15,7 @@ from ternarybert.cli.console import ShowProgress, duration, make_console, show_c
 from ternarybert.recipe import Recipe
 from tests import tiny
 from tests.cli.conftest import COLUMNS, HEADER, MOODS, save_classifier, sentences, start, write_csv
+from tests.processes import fork, fork_ranks
 
 QUICK = ["--max-steps", "4", "--evaluations", "2", "--batch-size", "8"]
 
@@ -186,7 +187,7 @@ def test_the_result_of_the_folder_one_is_in_lies_beside_it(run, table, tmp_path,
 
 def interrupt(command, checkpoint, kill):
     """Start a command, stop it once it has written a checkpoint, and give its exit code and errors."""
-    process = start("-m", "ternarybert", *command)
+    process = fork("-m", "ternarybert", *command)
     while not (checkpoint / "trainer_state.json").exists() and process.poll() is None:
         time.sleep(0.02)
     process.send_signal(kill)
@@ -247,10 +248,14 @@ def test_a_checkpoint_that_was_cut_short_is_passed_over(run, teacher, table, tmp
     ).read_bytes()
 
 
-def test_two_processes_speak_with_one_voice(teacher, table, tmp_path):
+def torchrun(count, *command):
+    return start("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", count, *command)
+
+
+@pytest.mark.parametrize("launch", [fork_ranks, pytest.param(torchrun, marks=pytest.mark.slow)])
+def test_two_processes_speak_with_one_voice(teacher, table, tmp_path, launch):
     flags = ["--train", table, *COLUMNS, "--max-steps", "3", "--evaluations", "1", "--batch-size", "4", "--json"]
-    launcher = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "-m", "ternarybert"]
-    process = start(*launcher, "ternarize", teacher, *flags, "-o", tmp_path / "out")
+    process = launch(2, "-m", "ternarybert", "ternarize", teacher, *flags, "-o", tmp_path / "out")
     out, err = process.communicate()
     assert process.returncode == 0, err
     assert json.loads(out)["steps"] == 3

@@ -73,18 +73,18 @@ def test_a_killed_comparison_goes_on_without_repeating_anything(data, teacher, t
 def test_the_time_is_kept_by_each_cell_and_by_all(data, teacher, tmp_path):
     place = Place(tmp_path / "out")
     # The processor's minutes: other programs on the machine must not decide a test.
-    comparison = Comparison(teacher, RECIPE, budget=14 / 60, processor_time=True, settings=Settings(device="cpu"))
+    comparison = Comparison(teacher, RECIPE, budget=8 / 60, processor_time=True, settings=Settings(device="cpu"))
     cells = [Cell("ternarybert", "2-2-8"), Cell("q8bert", "8-8-8"), Cell("gobo", "2-2-32"), Cell("minmax", "8-8-8")]
     start = time.process_time()
     compare(comparison, data, cells, place, silent)
-    assert time.process_time() - start <= 14 * 1.1
+    assert time.process_time() - start <= 8 + 1.4
     results = [place.result(cell) for cell in cells]
     for result in results[:2]:
-        assert result["seconds"] == pytest.approx(place.seconds, rel=0.1)
+        assert result["seconds"] == pytest.approx(place.seconds, abs=0.6)
         assert result["steps"] > 5
 
     compare(comparison, data, [*cells, Cell("qbert", "4-8-8")], place, silent)
-    assert place.result(Cell("qbert", "4-8-8"))["seconds"] == pytest.approx(place.seconds, rel=0.1)
+    assert place.result(Cell("qbert", "4-8-8"))["seconds"] == pytest.approx(place.seconds, abs=0.6)
 
 
 def test_a_budget_that_is_too_small_is_said(data, teacher, tmp_path):

@@ -167,13 +167,13 @@ def test_interrupted_and_resumed_equals_uninterrupted(method, bits, room, teache
 
 @pytest.mark.parametrize("method, bits", [("ternarybert", "2-2-8"), ("q8bert", "8-8-8")])
 def test_the_clock_ends_a_run_in_time(method, bits, room, teacher, tmp_path):
-    seconds = 6.0
+    seconds = 3.0
     # The processor's seconds: other programs on the machine must not decide a test.
     settings = Settings(device="cpu", clock=Clock(seconds, evaluations=3, now=time.process_time))
     room.ask()
     room.seconds = 1e6  # a teacher that was slow, on a machine that was busy just then, must not end it at once
     report = teach(method, lesson(room, teacher, bits), tmp_path / "cell", settings)
-    assert report["seconds"] == pytest.approx(seconds, rel=0.1)
+    assert report["seconds"] == pytest.approx(seconds, abs=0.6)
     assert report["steps"] > 10
     assert 2 <= len(report["evaluations"]) <= 4
 

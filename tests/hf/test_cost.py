@@ -22,6 +22,7 @@ print(peak() - before)
 
 
 @pytest.mark.slow
+@pytest.mark.linux_only("the memory of the process is read from /proc")
 @pytest.mark.parametrize(
     ("bits", "packing"), [("2-2-8", "plain"), ("2-2-8", "dense"), ("3-3-8", "plain"), ("8-8-8", "plain")]
 )

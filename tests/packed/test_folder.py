@@ -315,6 +315,7 @@ def test_packed_does_not_import_torch():
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "[]\n"
 
 
+@pytest.mark.linux_only("the memory of the process is read from /proc")
 def test_reading_bert_base_takes_little_memory(tmp_path):
     write(tmp_path / "base", random_model(BASE))
     code = (

@@ -23,10 +23,9 @@ def memory():
     return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE") / 1e6
 
 
+@pytest.mark.linux_only("the memory of the process is read from /proc")
 @pytest.mark.parametrize(("calls", "models"), [(5_000, 200), pytest.param(100_000, 2_000, marks=pytest.mark.slow)])
 def test_nothing_leaks(calls, models):
-    if not Path("/proc/self/statm").exists():
-        return
     batch = make_batch(NETWORK, (3, 9))
 
     def use(times, engine):

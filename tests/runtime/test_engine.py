@@ -226,9 +226,9 @@ def test_the_model_is_freed_at_once(monkeypatch):
         assert len(freed) == ("close", "with", "forget").index(way) + 1
 
 
+@pytest.mark.linux_only("os.fork is safe for a process with threads only there")
+@pytest.mark.filterwarnings("ignore:.*multi-threaded:DeprecationWarning")  # the fork of threads is what is tested
 def test_an_engine_survives_a_fork():
-    if not hasattr(os, "fork"):
-        return
     batch = make_batch(NETWORK, (20, 7, 30))
     engine = Engine(NETWORK, num_threads=2)
     expected = engine.run(batch, Output.LOGITS).tobytes()

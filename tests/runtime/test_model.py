@@ -260,9 +260,9 @@ def test_many_threads_use_one_model(folders):
             assert found == expected
 
 
+@pytest.mark.linux_only("os.fork is safe for a process with threads only there")
+@pytest.mark.filterwarnings("ignore:.*multi-threaded:DeprecationWarning")  # the fork of threads is what is tested
 def test_a_forked_process_answers(folders):
-    if not hasattr(os, "fork"):
-        return
     with ternarybert.load(folders(**LABELS), num_threads=1) as model:
         expected = model.predict(TEXTS)
         child = os.fork()

@@ -1,5 +1,7 @@
 """A packed folder runs as its student evaluates in torch: in every family, with every head and recipe."""
 
+from functools import lru_cache
+
 import numpy as np
 import pytest
 import torch
@@ -43,9 +45,14 @@ def sequences(vocabulary, lengths=(9, 2, 13), seed=1):
     return [rng.integers(5, vocabulary, n) for n in lengths]
 
 
+@lru_cache(1)  # for all sequences of a test
+def load_torch(folder):
+    return ternarybert.load_torch(folder).eval()
+
+
 def runs_like_torch(folder, sequence, output):
     """What torch says about one sequence, as rows of an output."""
-    model = ternarybert.load_torch(folder).eval()
+    model = load_torch(folder)
     with torch.no_grad():
         result = model(input_ids=torch.from_numpy(sequence)[None])
     if output == Output.HIDDEN:

@@ -1,9 +1,6 @@
 """The whole job on a tiny model: what it writes, what it refuses, and that processes and restarts do not show."""
 
 import json
-import os
-import subprocess
-import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -24,9 +21,9 @@ from ternarybert.training.finetune import finetune
 from ternarybert.training.options import History, Settings
 from ternarybert.training.ternarize import ternarize
 from tests import tiny
+from tests.processes import fork, fork_ranks
 from tests.training.conftest import rows
 
-ROOT = Path(__file__).parent.parent.parent
 RECIPE = PRESETS["default"].override({"schedule.learning_rate": "1e-3"})
 QUICK = Settings(device="cpu", evaluations=2)
 
@@ -209,13 +206,11 @@ def test_texts_are_cut_in_use_as_in_training(data, teacher, tmp_path):
 def test_two_processes_equal_one_with_twice_the_batch(tmp_path):
     """In float64: the processes' gradients are added in another order, and a weight near a threshold is 0 or α."""
     teacher = tiny.save(tmp_path / "teacher", dtype=torch.float64)
-    worker = str(ROOT / "tests" / "distill" / "worker.py")
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)}
-    two = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", worker]
-    for command, name, batch in (([sys.executable, worker], "one", "8"), (two, "two", "4")):
-        whole = [*command, teacher, str(tmp_path / name), batch]
-        result = subprocess.run(whole, env=environment, capture_output=True, text=True, check=False)
-        assert result.returncode == 0, result.stderr
+    worker = ["-m", "tests.training.worker", teacher]
+    one, two = fork(*worker, tmp_path / "one", 8), fork_ranks(2, *worker, tmp_path / "two", 4)
+    for process in (one, two):
+        _, err = process.communicate()
+        assert process.returncode == 0, err
     checkpoints = [Path(get_last_checkpoint(str(tmp_path / f"{name}.work"))) for name in ("one", "two")]
     one, other = (load_file(checkpoint / "model.safetensors") for checkpoint in checkpoints)
     for name in one:
