@@ -131,7 +131,7 @@ class OptionError(TernaryBertError, ValueError):
     """Options of a command that do not go together, or not with what they are used on."""
 
 
-def nearby(path: Path) -> str:
+def suggest_path(path: Path) -> str:
     """End of a message about a path that leads nowhere: what lies there under a like name, if anything does."""
     names: list[str] = []
     with suppress(OSError):  # a parent that is not there, or that we may not look into

@@ -141,7 +141,7 @@ def softmax(x: Array) -> Array:
 
 
 @dataclass(frozen=True)
-class Codes:
+class ActivationCodes:
     """Quantized activations: x_hat = scale * codes + offset, scale and offset broadcasting against the codes."""
 
     codes: Array  # uint8
@@ -151,7 +151,7 @@ class Codes:
 
 def quantize(
     x: Array, axes: tuple[int, ...], *, bits: int = 8, symmetric: bool = False, clip: float | None = None
-) -> Codes:
+) -> ActivationCodes:
     """Codes of `x` with one range over `axes`. Symmetric codes q are written as q + 2^(bits-1), with an offset."""
     low, high = x.min(axes, keepdims=True), x.max(axes, keepdims=True)
     if symmetric:
@@ -160,12 +160,12 @@ def quantize(
         magnitude = magnitude if clip is None else np.minimum(magnitude, F32(clip))
         scale = magnitude / F32(largest)
         codes = np.rint(x * _inverse(scale)).clip(-largest, largest) + F32(largest + 1)
-        return Codes(codes.astype(np.uint8), scale, scale * F32(-(largest + 1)))
+        return ActivationCodes(codes.astype(np.uint8), scale, scale * F32(-(largest + 1)))
     if clip is not None:
         low, high = low.clip(-F32(clip), F32(clip)), high.clip(-F32(clip), F32(clip))
     scale = (high - low) / F32(2**bits - 1)
     codes = np.rint((x - low) * _inverse(scale)).clip(0, 2**bits - 1)
-    return Codes(codes.astype(np.uint8), scale, low)
+    return ActivationCodes(codes.astype(np.uint8), scale, low)
 
 
 def _inverse(scale: Array) -> Array:
@@ -174,7 +174,7 @@ def _inverse(scale: Array) -> Array:
         return np.asarray(np.where(scale >= np.finfo(F32).tiny, F32(1) / scale, F32(0)))
 
 
-def linear(x: Codes, weight: Array, scale: Array, bias: Array | None) -> Array:
+def linear(x: ActivationCodes, weight: Array, scale: Array, bias: Array | None) -> Array:
     """x_hat (scale * weight)^T + bias, from integer codes of activations (.., K) and weights (N, K).
 
     `scale` has one element or one a row of the weight; the activations have one range a row (or one in all).
@@ -185,7 +185,7 @@ def linear(x: Codes, weight: Array, scale: Array, bias: Array | None) -> Array:
     return np.asarray(y if bias is None else y + bias)
 
 
-def scores(q: Codes, k: Codes, scaling: float) -> Array:
+def scores(q: ActivationCodes, k: ActivationCodes, scaling: float) -> Array:
     """Scaled products of queries (.., n, d) with keys (.., m, d); one range a query and one a key, or one for all."""
     products = (q.codes.astype(np.int64) @ k.codes.astype(np.int64).swapaxes(-1, -2)).astype(F32)
     q_sums = q.codes.sum(-1, keepdims=True, dtype=np.int64).astype(F32)
@@ -196,7 +196,7 @@ def scores(q: Codes, k: Codes, scaling: float) -> Array:
     return np.asarray(((q_scale * products) * k_scale + (q_scale * q_sums) * k_offset) + q_offset * k_total)
 
 
-def context(p: Codes, v: Codes) -> Array:
+def context(p: ActivationCodes, v: ActivationCodes) -> Array:
     """Probabilities (.., n, m), one range a row, times values (.., m, d) with one range in all."""
     products = (p.codes.astype(np.int64) @ v.codes.astype(np.int64)).astype(F32)
     p_sums = p.codes.sum(-1, keepdims=True, dtype=np.int64).astype(F32)

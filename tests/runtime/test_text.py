@@ -45,7 +45,7 @@ def test_the_ids_of_transformers(folder, limit, parallel):
         wanted = expected(theirs, text, limit)
         assert encoding.ids == wanted["input_ids"]
         assert encoding.type_ids == wanted["token_type_ids"]
-        assert ours.was_cut(encoding) == (len(expected(theirs, text, 1000)["input_ids"]) > limit)
+        assert ours.was_truncated(encoding) == (len(expected(theirs, text, 1000)["input_ids"]) > limit)
 
 
 @pytest.mark.parametrize("lower", [True, False])

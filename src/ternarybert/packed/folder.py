@@ -28,7 +28,7 @@ from ternarybert.errors import (
     PackedConfigError,
     PackedTensorError,
     UnsafeFileError,
-    nearby,
+    suggest_path,
 )
 from ternarybert.packed import manifest, strict_json
 from ternarybert.packed.manifest import FORMAT_VERSION, QUANT_METHOD, Float, Layout, Manifest, PackedSpec, PlainSpec
@@ -108,7 +108,7 @@ def json_bytes(name: str, value: object) -> bytes:
 
 def _read(place: Path) -> PackedModel:
     if not place.is_dir():
-        raise NotPackedError(f"there is no such folder{nearby(place)}")
+        raise NotPackedError(f"there is no such folder{suggest_path(place)}")
     files.refuse_escapes(place)
     config = load_object(place, CONFIG)
     announced = manifest.parse(config)

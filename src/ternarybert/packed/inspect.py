@@ -19,11 +19,11 @@ import numpy as np
 import numpy.typing as npt
 
 from ternarybert.errors import PackedTensorError
+from ternarybert.families import Shapes, is_quantized, is_word_embedding
 from ternarybert.packed.codec import Coding
 from ternarybert.packed.hf_folder import gather
 from ternarybert.packed.manifest import Float, parse_bits
 from ternarybert.packed.model import PackedModel
-from ternarybert.packed.names import Shapes, is_quantized, is_word_embedding
 from ternarybert.packed.tensor import PackedTensor
 from ternarybert.packed.weights_file import read_shapes
 from ternarybert.storage import reading

@@ -22,8 +22,8 @@ import numpy as np
 import numpy.typing as npt
 
 from ternarybert.errors import FormatVersionError, NotPackedError, PackedConfigError, PackedTensorError
+from ternarybert.families import is_word_embedding
 from ternarybert.packed.codec import Coding
-from ternarybert.packed.names import is_word_embedding
 from ternarybert.packed.tensor import PackedTensor
 from ternarybert.packed.weights_file import Array, is_name
 

@@ -4,7 +4,8 @@
 `engine.py` hands the work to C. Documentation: docs/predict.md.
 """
 
-from ternarybert.runtime.engine import Engine, kernels
+from ternarybert.native import kernels
+from ternarybert.runtime.engine import Engine
 from ternarybert.runtime.load import load
 from ternarybert.runtime.model import Classifier, Model, Tagger
 from ternarybert.runtime.oracle import Oracle

@@ -12,7 +12,7 @@ import numpy as np
 
 from ternarybert import numerics
 from ternarybert.errors import InputError, NonFiniteError
-from ternarybert.numerics import F32, Array, Codes
+from ternarybert.numerics import F32, ActivationCodes, Array
 from ternarybert.packed import PackedTensor
 from ternarybert.runtime.network import (
     Batch,
@@ -114,19 +114,19 @@ class Oracle:
     def _heads(self, x: Floats) -> Floats:
         return np.asarray(x.reshape(len(x), self.sizes.heads, -1).swapaxes(0, 1))
 
-    def _quantized_input(self, x: Floats) -> Codes | None:
+    def _quantized_input(self, x: Floats) -> ActivationCodes | None:
         """The input of a linear layer as codes; None when activations are not quantized."""
         if self.network.activation_bits == 32:
             return None
         return self._quantize(x, (1,) if self.network.range == Range.TOKEN else (0, 1))
 
-    def _quantize(self, x: Floats, axes: tuple[int, ...]) -> Codes:
+    def _quantize(self, x: Floats, axes: tuple[int, ...]) -> ActivationCodes:
         network = self.network
         return numerics.quantize(
             _finite(x), axes, bits=network.activation_bits, symmetric=network.symmetric, clip=network.clip
         )
 
-    def _linear(self, x: Floats, linear: Linear | None, codes: Codes | None) -> Floats:
+    def _linear(self, x: Floats, linear: Linear | None, codes: ActivationCodes | None) -> Floats:
         """A linear layer of `x`, or of its codes where there are any."""
         assert linear is not None
         weight, bias = linear.weight, linear.bias

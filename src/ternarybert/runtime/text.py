@@ -49,8 +49,8 @@ class TextEncoder:
         except TypeError as error:
             raise InputError(_half_character(texts)) from error
 
-    def was_cut(self, encoding: Encoding) -> bool:
-        """Whether a text was longer than the model."""
+    def was_truncated(self, encoding: Encoding) -> bool:
+        """Whether a text was longer than the model can read."""
         return len(encoding.ids) >= self.max_length and bool(encoding.overflowing)
 
 
