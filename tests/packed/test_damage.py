@@ -73,7 +73,7 @@ def test_pickled_files_are_never_read(folder, model, monkeypatch, tmp_path):
         (folder / name).write_bytes(pickle.dumps(Bomb()))
     assert_same(read(folder), model)
     (folder / "model.safetensors").unlink()
-    refused(folder, UnsafeFileError, r"there is no model.safetensors, and model.pt is a pickled file")
+    refused(folder, UnsafeFileError, r"model\.pt is a pickled file")
     (folder / "model.safetensors").write_bytes(pickle.dumps(Bomb()))
     refused(folder, ContainerError, "truncated")
     assert not (tmp_path / "exploded").exists()
@@ -170,26 +170,26 @@ CONFIG_DAMAGE = [
     (
         lambda c: c["quantization_config"].update(format_version=2),
         FormatVersionError,
-        "newer than 1: update ternarybert",
+        "format version 2 is newer",
     ),
     (
         lambda c: c["quantization_config"].update(format_version=0),
         FormatVersionError,
-        "older than 1: pack the model again",
+        "format version 0 is older",
     ),
     (lambda c: c["quantization_config"].update(format_version="1"), PackedConfigError, "must be an integer"),
     (lambda c: c["quantization_config"].update(format_version=True), PackedConfigError, "must be an integer"),
     (lambda c: c["quantization_config"].pop("bits"), PackedConfigError, "bits in quantization_config is None"),
     (lambda c: c["quantization_config"].update(bits="2-2"), PackedConfigError, "expected W-E-A"),
     (lambda c: c["quantization_config"].update(bits="3-3-8"), PackedConfigError, "bits is 3-3-8, but tensor"),
-    (lambda c: c["quantization_config"].update(recipe="paper"), PackedConfigError, "recipe .* is not an object"),
-    (lambda c: c["quantization_config"].update(sha256="beef"), PackedConfigError, "not 64 hexadecimal digits"),
-    (lambda c: c["quantization_config"].update(sha256="0" * 64), ContainerError, "is damaged: its SHA-256"),
-    (lambda c: c["quantization_config"].pop("tensors"), PackedConfigError, "tensors .* is not an object"),
+    (lambda c: c["quantization_config"].update(recipe="paper"), PackedConfigError, "recipe .* is 'paper'"),
+    (lambda c: c["quantization_config"].update(sha256="beef"), PackedConfigError, "'beef'"),
+    (lambda c: c["quantization_config"].update(sha256="0" * 64), ContainerError, "SHA-256"),
+    (lambda c: c["quantization_config"].pop("tensors"), PackedConfigError, "tensors .* is None"),
     (
         lambda c: c["quantization_config"]["tensors"].pop(POOLER),
         PackedTensorError,
-        "has, but not config.json, .*codes'",
+        f"{POOLER}.codes'",
     ),
     (
         lambda c: c["quantization_config"]["tensors"].update(x={"dtype": "float32", "shape": [1]}),
@@ -206,10 +206,10 @@ CONFIG_DAMAGE = [
         PackedTensorError,
         "two tensors would be stored as",
     ),
-    (lambda c: c.update(vocab_size=12), PackedConfigError, r"word_embeddings.weight' is \(11, 6\), but"),
-    (lambda c: c.update(hidden_size=12), PackedConfigError, "but config.json makes it"),
-    (lambda c: c.update(num_hidden_layers=1), PackedConfigError, "a model of 1 layers"),
-    (lambda c: c.pop("intermediate_size"), PackedConfigError, "does not say its intermediate size"),
+    (lambda c: c.update(vocab_size=12), PackedConfigError, r"word_embeddings.weight' is \(11, 6\).*\(12, 6\)"),
+    (lambda c: c.update(hidden_size=12), PackedConfigError, r"is \(11, 6\).*\(11, 12\)"),
+    (lambda c: c.update(num_hidden_layers=1), PackedConfigError, "1 layers"),
+    (lambda c: c.pop("intermediate_size"), PackedConfigError, "intermediate_size"),
 ]
 
 
@@ -327,7 +327,7 @@ CODES, BIAS = POOLER + ".codes", "classifier.bias"
         (lambda h: h[CODES].update(dtype="F4"), ContainerError, "unknown dtype 'F4'"),
         (lambda h: h[CODES].update(dtype=["U8"]), ContainerError, "unknown dtype"),
         (lambda h: h[CODES].update(dtype="BOOL"), ContainerError, f"'{CODES}' is BOOL; allowed"),
-        (lambda h: h[CODES].update(dtype="I8"), PackedTensorError, f"'{CODES}' is int8 .* config.json says uint8"),
+        (lambda h: h[CODES].update(dtype="I8"), PackedTensorError, f"'{CODES}' is int8 .* config.json has uint8"),
         (lambda h: h[CODES].update(dtype="F32"), ContainerError, f"'{CODES}': 12 bytes are given, but F32"),
         (lambda h: h[CODES].update(shape=[2, 6]), PackedTensorError, f"'{CODES}' is uint8 of shape"),
         (lambda h: h[CODES].update(shape=[6, 3]), ContainerError, "12 bytes are given, but U8 of shape"),

@@ -122,7 +122,7 @@ def test_an_empty_context_has_no_answer(model, context):
 
 
 def test_half_a_character_is_named(model):
-    with pytest.raises(InputError, match=r"why \\ud83d.*half a character"):
+    with pytest.raises(InputError, match=r"why \\ud83d"):
         model.predict([(QUESTION, CONTEXT), ("why \ud83d", CONTEXT)])
 
 
@@ -150,7 +150,7 @@ def test_nothing_asked(model):
 
 @pytest.mark.parametrize("wrong", ["a question alone", ["a", "b"], [("a", "b"), "c"]])
 def test_a_question_needs_a_context(model, wrong):
-    with pytest.raises(InputError, match="needs a context"):
+    with pytest.raises(InputError, match="question, context"):
         model.predict(wrong)
 
 

@@ -115,7 +115,7 @@ def test_a_missing_tensor():
 
 
 def test_a_recipe_that_says_nothing():
-    with pytest.raises(PackedConfigError, match="no recipe"):
+    with pytest.raises(PackedConfigError, match="recipe"):
         network_of(model({}))
 
 

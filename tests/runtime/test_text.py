@@ -108,9 +108,9 @@ def test_types_are_used_where_transformers_gives_them(folder, changes, given):
 @pytest.mark.parametrize(
     ("name", "content", "reason"),
     [
-        ("tokenizer.json", "{", "cannot read the tokenizer"),
-        ("tokenizer_config.json", "{", "is not JSON"),
-        ("tokenizer_config.json", "[]", "is not a JSON object"),
+        ("tokenizer.json", "{", "tokenizer"),
+        ("tokenizer_config.json", "{", "tokenizer_config.json is not JSON"),
+        ("tokenizer_config.json", "[]", "tokenizer_config.json is not a JSON object"),
     ],
 )
 def test_damaged_files(folder, name, content, reason):
@@ -120,7 +120,7 @@ def test_damaged_files(folder, name, content, reason):
 
 
 def test_no_tokenizer_at_all(tmp_path):
-    with pytest.raises(PackedConfigError, match=r"has no tokenizer\.json; copy it"):
+    with pytest.raises(PackedConfigError, match=r"tokenizer\.json"):
         TextEncoder(tmp_path, 64, has_types=True)
 
 
@@ -160,6 +160,6 @@ def test_what_does_not(given, reason):
         as_texts(given)
 
 
-def test_half_a_character(folder):
-    with pytest.raises(InputError, match=r"'\\ud83d' holds half a character"):
+def test_a_lone_surrogate(folder):
+    with pytest.raises(InputError, match=r"'\\ud83d'"):
         TextEncoder(folder, 64, has_types=True).encode(["good", "\ud83d"])
