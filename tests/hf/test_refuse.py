@@ -63,7 +63,7 @@ def test_another_version(folder):
 
 def test_no_recipe(folder):
     change(folder, lambda config: config["quantization_config"].update(recipe={}))
-    with pytest.raises(PackedConfigError, match="no recipe"):
+    with pytest.raises(PackedConfigError, match="recipe"):
         load(folder)
 
 

@@ -237,12 +237,12 @@ def test_configurations_that_are_wrong(folder, change, error, reason):
         ({"shape": [6, 6.0]}, PackedConfigError, "must be positive integers"),
         ({"shape": [6, 10**30]}, PackedConfigError, "must be positive integers"),
         ({"shape": "66"}, PackedConfigError, "must be positive integers"),
-        ({"bits": 3}, PackedTensorError, r"'.*codes' is uint8 of shape \(6, 2\); config.json says uint8 of \(6, 3\)"),
-        ({"bits": 8}, PackedTensorError, r"config.json says int8 of \(6, 6\)"),
-        ({"shape": [6, 9]}, PackedTensorError, r"config.json says uint8 of \(6, 3\)"),
+        ({"bits": 3}, PackedTensorError, r"'.*codes' is uint8 of shape \(6, 2\); config.json has uint8 of \(6, 3\)"),
+        ({"bits": 8}, PackedTensorError, r"config.json has int8 of \(6, 6\)"),
+        ({"shape": [6, 9]}, PackedTensorError, r"config.json has uint8 of \(6, 3\)"),
         ({"granularity": "row"}, PackedTensorError, r"'.*scale' is float32 of shape \(1,\)"),
         ({"shape": [6, 5]}, PackedTensorError, f"tensor '{POOLER}': the padding of row [0-9] is not the code"),
-        ({"shape": [6, 7]}, PackedConfigError, rf"tensor '{POOLER}' is \(6, 7\), but config.json makes it \(6, 6\)"),
+        ({"shape": [6, 7]}, PackedConfigError, rf"tensor '{POOLER}' is \(6, 7\).* \(6, 6\)"),
     ],
 )
 def test_tensor_entries_that_are_wrong(folder, entry, error, reason):
@@ -261,7 +261,7 @@ def test_plain_entries_that_are_wrong(folder):
     edit_config(folder, change("object"))
     refused(folder, PackedConfigError, "dtype 'object' in quantization_config")
     edit_config(folder, change("float16"))
-    refused(folder, PackedTensorError, r"'classifier.bias' is float32 of shape \(3,\); config.json says float16")
+    refused(folder, PackedTensorError, r"'classifier.bias' is float32 of shape \(3,\); config.json has float16")
 
 
 # --- model.safetensors -----------------------------------------------------------------------------------------
@@ -284,7 +284,7 @@ def test_weights_of_which_one_bit_changed(folder):
     data = bytearray((folder / "model.safetensors").read_bytes())
     data[-1] ^= 0b01
     (folder / "model.safetensors").write_bytes(data)
-    refused(folder, ContainerError, "is damaged: its SHA-256 is not the one in config.json")
+    refused(folder, ContainerError, "SHA-256")
 
 
 @pytest.mark.parametrize(

@@ -246,14 +246,17 @@ class Answerer(Model):
         return task.predict(windows, [part[:, 0] for part in rows], [part[:, 1] for part in rows])
 
     def _windows(self, questions: list[Question]) -> list[Window]:
-        if self._windower is None or self._windower[0] != self.task:  # made on first use: it copies the tokenizer
-            self._windower = self.task, self._windower_of(self.task)
-        windower = self._windower[1]
+        windower = self._current_windower()
         try:
             return windower.windows(questions)
         except DataError:  # a context may have no tokens, such as one of control characters only
             encode = self.text.tokenizer.encode
             return windower.windows([q for q in questions if encode(q.context, add_special_tokens=False).ids])
+
+    def _current_windower(self) -> Windower:
+        if self._windower is None or self._windower[0] != self.task:  # made on first use: it copies the tokenizer
+            self._windower = self.task, self._windower_of(self.task)
+        return self._windower[1]
 
     def _windower_of(self, task: SquadTask) -> Windower:
         fitting = replace(task, max_length=min(task.max_length, self.max_length))
