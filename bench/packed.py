@@ -19,9 +19,9 @@ from typing import Any
 
 import numpy as np
 
+from ternarybert.families import is_quantized, is_word_embedding
 from ternarybert.packed import PackedModel, PackedTensor, write
 from ternarybert.packed.hf_folder import repack, write_plain
-from ternarybert.packed.names import is_quantized, is_word_embedding
 from ternarybert.recipe import PRESETS
 
 CONFIG = {

@@ -38,10 +38,10 @@ from ternarybert.data.squad.metric import score_squad
 from ternarybert.data.squad.questions import Question
 from ternarybert.data.squad.windows import Window
 from ternarybert.demo.sources import encoder_folder
+from ternarybert.families import HeadKind
 from ternarybert.packed import read
 from ternarybert.packed.hf_folder import write_plain
 from ternarybert.runtime import Answer
-from ternarybert.runtime.families import Kind
 from ternarybert.runtime.model import Answerer, batches
 
 # Tokens that are computed together, by side; a window alone is always allowed.
@@ -130,7 +130,7 @@ def prepare(place: Path, options: argparse.Namespace) -> Path:
     """The packed folder; the plain model goes to where peers look for it."""
     plain = place / PLAIN
     if options.folder is None:
-        write_random(place / "random", plain, SHAPES[options.shape], Kind.QUESTIONS)
+        write_random(place / "random", plain, SHAPES[options.shape], HeadKind.QUESTION_ANSWERING)
         for folder in (place / "random", plain):
             shutil.copyfile(encoder_folder() / "tokenizer.json", folder / "tokenizer.json")
         return place / "random"

@@ -7,7 +7,8 @@ import pytest
 
 from ternarybert import doctor
 from ternarybert.doctor import examine
-from ternarybert.runtime.engine import Engine, kernels
+from ternarybert.native import kernels
+from ternarybert.runtime.engine import Engine
 from tests.cli.shell import command
 
 
@@ -67,12 +68,12 @@ def test_a_missing_library_is_a_problem_with_a_command(monkeypatch):
     from ternarybert import native
 
     native.library.cache_clear()
-    native.engine_library.cache_clear()
+    native.library.cache_clear()
     monkeypatch.setattr(native, "_FILE_NAME", "libnothing.so")
     code, out, _ = command("doctor")
     assert code == 1 and "problem: the native library" in out and "pip install" in out
     native.library.cache_clear()
-    native.engine_library.cache_clear()
+    native.library.cache_clear()
 
 
 def test_whatever_else_breaks_is_no_traceback(monkeypatch):

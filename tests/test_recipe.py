@@ -128,8 +128,8 @@ def test_overrides():
         ({"bits": "2-2"}, "W-E-A, such as 2-2-8"),
         ({"bits": "5-2-8"}, "W cannot have 5 bits; allowed: 2, 3, 4, 8, 32"),
         ({"bits": "2-2-16"}, "A cannot have 16 bits"),
-        ({"bits": "8-8-8"}, "weight: method 'twn' cannot give 8 bits; for 8: symmetric"),
-        ({"weight.method": "lat", "bits": "8-2-8"}, "method 'lat' cannot give 8 bits"),
+        ({"bits": "8-8-8"}, "weight: method 'twn' .* 8 bits.* symmetric"),
+        ({"weight.method": "lat", "bits": "8-2-8"}, "method 'lat' .* 8 bits"),
         ({"weight.method": "lta"}, "did you mean 'lat'"),
         ({"weight.granularity": "token"}, "weights have granularity layer, row or group"),
         ({"weight.granularity": "group:0"}, "at least 1 row"),
@@ -139,7 +139,7 @@ def test_overrides():
         ({"activation.clip": "-1"}, "clip must be positive"),
         ({"weight.method": "laq", "weight.exact": "true"}, "'laq' has no exact form"),
         ({"weight.levels": "log"}, "levels: log goes with method 'laq'"),
-        ({"distil.attention": "false"}, "recipe has no group of fields 'distil'; did you mean 'distill'"),
+        ({"distil.attention": "false"}, "'distil'; did you mean 'distill'"),
         ({"distill.attenton": "false"}, "recipe.distill has no field 'attenton'; did you mean 'attention'"),
         ({"distill.hidden": "-1"}, "hidden must be a number of at least 0"),
         ({"distill.hidden": "nan"}, "hidden must be a number of at least 0"),
@@ -152,10 +152,10 @@ def test_overrides():
         ({"stages": "[all]"}, r"recipe.stages\[0\] must be a mapping"),
         ({"schedule.batch_size": "true"}, "batch_size must be a int"),
         ({"schedule.batch_size": "0"}, "batch_size must be positive"),
-        ({"schedule.warmup": "1"}, r"warmup lies in \[0, 1\)"),
-        ({"pooler": "["}, "the value of pooler is not YAML"),
-        ({"pooler": "2020-99-99"}, "the value of pooler is not YAML"),
-        ({"bits.w": "3"}, "'bits' is one value, not a group of fields"),
+        ({"schedule.warmup": "1"}, r"warmup .*\[0, 1\), got 1"),
+        ({"pooler": "["}, "the value of pooler is not valid YAML"),
+        ({"pooler": "2020-99-99"}, "the value of pooler is not valid YAML"),
+        ({"bits.w": "3"}, "'bits' is a single value"),
         ({"schedule.learning_rate": "true"}, "learning_rate must be a float, got 'True'"),
         ({"schedule.epochs": "1" + "0" * 400}, "epochs must be a float"),
         ({"bits": "[2, 2, 8]"}, "recipe.bits must be a word"),
@@ -176,7 +176,7 @@ def test_bad_files(tmp_path):
         Recipe.load("defualt")
     path = tmp_path / "broken.yaml"
     path.write_text("bits: [2\n")
-    with pytest.raises(RecipeError, match="not YAML"):
+    with pytest.raises(RecipeError, match="not valid YAML"):
         Recipe.load(path)
     with pytest.raises(RecipeError, match="must be a mapping"):
         Recipe.from_yaml("- a\n- b\n")
@@ -187,7 +187,7 @@ def test_bad_files(tmp_path):
         Recipe.load(path)
     with pytest.raises(RecipeError, match="neither a file nor a preset"):
         Recipe.load("x" * 5000)
-    with pytest.raises(RecipeError, match="not YAML"):
+    with pytest.raises(RecipeError, match="not valid YAML"):
         Recipe.from_yaml("[" * 5000)
 
 
@@ -207,14 +207,14 @@ def test_granularities_check_themselves(kind, rows):
         Granularity(kind, rows)
 
 
-def test_stages_that_are_not_said_are_those_of_the_paper():
+def test_default_stages_are_those_of_the_paper():
     paper = PRESETS["paper"]
     assert paper.for_task(two_stages=True).stages == TWO_STAGES
     assert paper.for_task(two_stages=False).stages == ONE_STAGE
     assert TWO_STAGES[0].terms == ("hidden", "attention")
-    said = paper.override({"stages": "[{share: 1}]"})
-    assert said.stages == ONE_STAGE
-    for recipe in (said, PRESETS["default"], PRESETS["reference"]):
+    explicit = paper.override({"stages": "[{share: 1}]"})
+    assert explicit.stages == ONE_STAGE
+    for recipe in (explicit, PRESETS["default"], PRESETS["reference"]):
         assert recipe.for_task(two_stages=True) is recipe
 
 

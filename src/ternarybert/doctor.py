@@ -29,11 +29,11 @@ import numpy as np
 import ternarybert
 from ternarybert import packed
 from ternarybert.errors import TernaryBertError
-from ternarybert.native import cpu_name
+from ternarybert.families import is_quantized, is_word_embedding, tensor_shapes
+from ternarybert.native import choose_kernel, cpu_name, kernels
 from ternarybert.packed import PackedModel, PackedTensor
-from ternarybert.packed.names import is_quantized
 from ternarybert.recipe import PRESETS
-from ternarybert.runtime.engine import Engine, kernels
+from ternarybert.runtime.engine import Engine
 from ternarybert.runtime.load import network_of
 from ternarybert.runtime.network import Batch, Network, Output
 from ternarybert.runtime.oracle import Oracle
@@ -96,13 +96,14 @@ def random_model(sizes: dict[str, int], packing: str = "plain", seed: int = 0) -
         "vocab_size": VOCABULARY,
         "max_position_embeddings": POSITIONS,
         "type_vocab_size": 2,
+        "num_labels": 2,
         "layer_norm_eps": 1e-12,
         "hidden_act": "gelu",
     }
     tensors: dict[str, Any] = {}
-    for name, shape in _shapes(config).items():
+    for name, shape in tensor_shapes(config).items():
         if is_quantized(name, pooler=True):
-            rows = shape[0] if "word_embeddings" in name else 1
+            rows = shape[0] if is_word_embedding(name) else 1
             codes, scale = rng.choice(_CODES, shape), 0.05 + 0.1 * rng.random(rows)
             tensors[name] = PackedTensor.pack(codes, scale, bits=2, packing=packing)
         else:
@@ -111,26 +112,6 @@ def random_model(sizes: dict[str, int], packing: str = "plain", seed: int = 0) -
     model = PackedModel(config, tensors, str(recipe.bits), recipe.to_dict())
     model.check()
     return model
-
-
-def _shapes(config: dict[str, Any]) -> dict[str, tuple[int, ...]]:
-    """Every tensor of a BERT classifier, as Hugging Face calls them."""
-    d, up = config["hidden_size"], config["intermediate_size"]
-    linear = {"attention.self.query": (d, d), "attention.self.key": (d, d), "attention.self.value": (d, d)}
-    linear |= {"attention.output.dense": (d, d), "intermediate.dense": (up, d), "output.dense": (d, up)}
-    matrices = {"bert.pooler.dense": (d, d), "classifier": (2, d)}
-    norms = ["bert.embeddings.LayerNorm"]
-    for i in range(config["num_hidden_layers"]):
-        layer = f"bert.encoder.layer.{i}"
-        matrices |= {f"{layer}.{name}": shape for name, shape in linear.items()}
-        norms += [f"{layer}.attention.output.LayerNorm", f"{layer}.output.LayerNorm"]
-    tables = {"word": config["vocab_size"], "position": config["max_position_embeddings"], "token_type": 2}
-    shapes: dict[str, tuple[int, ...]] = {f"bert.embeddings.{t}_embeddings.weight": (n, d) for t, n in tables.items()}
-    for name, (rows, columns) in matrices.items():
-        shapes |= {f"{name}.weight": (rows, columns), f"{name}.bias": (rows,)}
-    for name in norms:
-        shapes |= {f"{name}.weight": (d,), f"{name}.bias": (d,)}
-    return shapes
 
 
 LENGTHS = (1, 17, 64, 5)  # of sequences; an odd number of tokens meets the ends of vector loops
@@ -221,13 +202,13 @@ def examine(*, selftest: bool = True) -> Finding:
 
 def _engine() -> dict[str, Any]:
     from ternarybert import native
-    from ternarybert.runtime.engine import chosen_kernel, kernels, thread_count
+    from ternarybert.runtime.engine import thread_count
 
     return {
         "native library": native.version(),
         "cpu features": sorted(native.cpu_features()),
         "kernels": kernels(),
-        "chosen": chosen_kernel(),
+        "chosen": choose_kernel(),
         "threads": thread_count(),
     }
 

@@ -1,11 +1,12 @@
-"""The engine's part of ternarybert.h for ctypes: the structures, and what each function takes and gives.
+"""The native library: the one ctypes binding of ternarybert.h, and the choice of the kernel.
 
-MERGED-DOCS:
-Finds and loads the native library, and asks it what this CPU can do.
+This module finds and loads the library, mirrors the structures of the header, and declares the signature of every
+function once, on one handle. `runtime.engine` runs models through it, `student.products` multiplies with it. The rest
+are questions about this machine: its CPU features, the kernels it can run, and which of them is used.
 
-The library is plain C behind ctypes. In a wheel it lies in the package folder; in an editable install it lies in
-site-packages while the Python files stay in the source tree. The installed file list is asked last: that is slow.
-
+The library is a plain C shared library. A wheel has it in the package folder; an editable install has it in
+site-packages while the Python files stay in the source tree. The list of installed files is searched last because
+reading it is slow.
 """
 
 from __future__ import annotations
@@ -14,7 +15,19 @@ import ctypes
 import os
 import platform
 import sys
-from ctypes import POINTER, Structure, c_char_p, c_double, c_float, c_int, c_int32, c_size_t, c_uint32, c_uint64
+from ctypes import (
+    POINTER,
+    Structure,
+    c_char_p,
+    c_double,
+    c_float,
+    c_int,
+    c_int32,
+    c_size_t,
+    c_uint32,
+    c_uint64,
+    c_void_p,
+)
 from functools import cache
 from pathlib import Path
 
@@ -27,15 +40,19 @@ from ternarybert.errors import (
     OutOfMemoryError,
     TernaryBertError,
     UnsupportedModelError,
+    suggest,
 )
 
 KERNEL_VARIABLE = "TERNARYBERT_KERNEL"
-_FILE_NAME = {"win32": "ternarybert.dll", "darwin": "libternarybert.dylib"}.get(sys.platform, "libternarybert.so")
+PORTABLE = "portable"  # the kernel in plain C++ that defines what the others compute; slow
 
-# The bits of tb_cpu_features(), lowest first; the order of `enum tb_cpu_feature` in ternarybert.h.
+_FILE_NAME = {"win32": "ternarybert.dll", "darwin": "libternarybert.dylib"}.get(sys.platform, "libternarybert.so")
+_REINSTALL = "run: pip install --force-reinstall ."
+
+# The bits of tb_cpu_features(), lowest first: the order of `enum tb_cpu_feature`.
 _FEATURES = ("avx2", "avx_vnni", "avx512bw", "avx512vnni", "neon", "dotprod")
 
-# `enum tb_status`; what is not here would be a mistake of ours.
+# `enum tb_status`; any other status is a bug in this package.
 _ERRORS: dict[int, type[TernaryBertError]] = {
     2: UnsupportedModelError,
     3: InputError,
@@ -44,105 +61,14 @@ _ERRORS: dict[int, type[TernaryBertError]] = {
     6: NonFiniteError,
 }
 
+FloatPointer = POINTER(c_float)
+IntPointer = POINTER(c_int32)
 
-class CError(ctypes.Structure):
+
+class CError(Structure):
     """`tb_error`."""
 
     _fields_ = [("message", ctypes.c_char * 256)]
-
-
-def check(status: int, error: CError) -> None:
-    """Raise what a status stands for."""
-    if status:
-        message = error.message.decode(errors="replace")
-        raise _ERRORS.get(status, NativeLibraryError)(message or f"the native library failed with status {status}")
-
-
-def library_path() -> Path:
-    """Where the native library is, or a `NativeLibraryError` that says how to get it."""
-    for folder in (Path(__file__).parent, *(Path(entry, "ternarybert") for entry in sys.path)):
-        if (folder / _FILE_NAME).is_file():
-            return folder / _FILE_NAME
-    from importlib import metadata  # late: it takes longer to import than a model to load
-
-    for file in metadata.files("ternarybert") or ():
-        if file.name == _FILE_NAME:
-            return Path(str(file.locate()))
-    raise NativeLibraryError(f"the native library {_FILE_NAME} is not installed; run: pip install --force-reinstall .")
-
-
-@cache
-def library() -> ctypes.CDLL:
-    """The loaded library, with its signatures declared; refused when it was built for another version."""
-    path = library_path()
-    try:
-        lib = ctypes.CDLL(str(path))
-    except OSError as error:
-        raise NativeLibraryError(f"cannot load {path.name}: {error}; run: pip install --force-reinstall .") from error
-    lib.tb_version.restype = ctypes.c_char_p
-    lib.tb_cpu_features.restype = ctypes.c_uint32
-    lib.tb_kernels.restype = ctypes.POINTER(ctypes.c_char_p)
-    built, installed = lib.tb_version().decode(), ternarybert.__version__
-    if built != installed:
-        raise NativeLibraryError(
-            f"the native library is version {built}, the package {installed}; run: pip install --force-reinstall ."
-        )
-    return lib
-
-
-def asked_kernel() -> bytes | None:
-    """The kernel that the environment asks for, as C takes it; None for the best."""
-    return os.environ.get(KERNEL_VARIABLE, "").encode() or None
-
-
-def fast_kernel() -> bool:
-    """Whether the kernel to be used has instructions of its own: the portable one defines, and is slow."""
-    return (asked_kernel() or _best_kernel()) != b"portable"
-
-
-@cache
-def _best_kernel() -> bytes | None:
-    best: bytes | None = library().tb_kernels()[0]
-    return best
-
-
-def version() -> str:
-    """The native library's version."""
-    return str(library().tb_version().decode())
-
-
-def cpu_features() -> frozenset[str]:
-    """Names of the instruction sets that this CPU has and the operating system lets programs use."""
-    bits = library().tb_cpu_features()
-    return frozenset(name for i, name in enumerate(_FEATURES) if bits >> i & 1)
-
-
-def cpu_name() -> str:
-    """What the CPU is called, where the system tells; else its kind."""
-    try:
-        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines()
-    except OSError:
-        lines = []
-    named = (line.partition(":")[2].strip() for line in lines if line.startswith(("model name", "Model")))
-    return next(named, "") or platform.processor() or platform.machine()
-
-
-__all__ = [
-    "CBatch",
-    "CConfig",
-    "CError",
-    "CLayer",
-    "CLinear",
-    "CMatrix",
-    "CNorm",
-    "FloatPointer",
-    "IntPointer",
-    "check",
-    "engine_library",
-]
-
-FloatPointer = POINTER(c_float)
-IntPointer = POINTER(c_int32)
 
 
 class CMatrix(Structure):
@@ -223,23 +149,112 @@ class CBatch(Structure):
     _fields_ = [("sequences", c_int32), ("lengths", IntPointer), ("ids", IntPointer), ("types", IntPointer)]
 
 
+class CProduct(Structure):
+    """`tb_product`."""
+
+    _fields_ = [
+        *((name, c_int32) for name in ("rows", "inputs", "outputs", "scales")),
+        *((name, c_void_p) for name in ("codes", "x_scale", "x_offset", "weight", "scale", "bias", "y")),
+    ]
+
+
+_SIGNATURES: dict[str, tuple[list[object], object]] = {  # arguments, result
+    "tb_version": ([], c_char_p),
+    "tb_cpu_features": ([], c_uint32),
+    "tb_kernels": ([], POINTER(c_char_p)),
+    "tb_peak": ([c_char_p], c_double),
+    "tb_model_create": ([POINTER(CConfig), c_char_p, c_int32, POINTER(c_void_p), POINTER(CError)], c_int),
+    "tb_model_free": ([c_void_p], None),
+    "tb_model_kernel": ([c_void_p], c_char_p),
+    "tb_model_memory": ([c_void_p], c_uint64),
+    "tb_run": ([c_void_p, POINTER(CBatch), c_int32, FloatPointer, c_size_t, POINTER(CError)], c_int),
+    "tb_multiply": ([POINTER(CProduct), c_char_p, c_int32, POINTER(CError)], c_int),
+}
+
+
 @cache
-def engine_library() -> ctypes.CDLL:
-    """The native library with the signatures of the engine declared, on a separate handle."""
-    lib = ctypes.CDLL(library()._name)
-    handle = ctypes.c_void_p
-    lib.tb_model_create.argtypes = [POINTER(CConfig), c_char_p, c_int32, POINTER(handle), POINTER(CError)]
-    lib.tb_model_create.restype = c_int
-    lib.tb_model_free.argtypes = [handle]
-    lib.tb_model_free.restype = None
-    lib.tb_model_kernel.argtypes = [handle]
-    lib.tb_model_kernel.restype = c_char_p
-    lib.tb_model_memory.argtypes = [handle]
-    lib.tb_model_memory.restype = c_uint64
-    lib.tb_peak.argtypes = [c_char_p]
-    lib.tb_peak.restype = c_double
-    lib.tb_kernels.argtypes = []
-    lib.tb_kernels.restype = POINTER(c_char_p)
-    lib.tb_run.argtypes = [handle, POINTER(CBatch), c_int32, FloatPointer, c_size_t, POINTER(CError)]
-    lib.tb_run.restype = c_int
+def library() -> ctypes.CDLL:
+    """The loaded library with all signatures declared; an error if it was built for another version."""
+    path = library_path()
+    try:
+        lib = ctypes.CDLL(str(path))
+    except OSError as error:
+        raise NativeLibraryError(f"cannot load {path.name}: {error}; {_REINSTALL}") from error
+    lib.tb_version.restype = c_char_p
+    built, installed = lib.tb_version().decode(), ternarybert.__version__
+    if built != installed:  # before the other functions are looked up: an old library may lack them
+        raise NativeLibraryError(f"the native library has version {built}, the package {installed}; {_REINSTALL}")
+    for name, (arguments, result) in _SIGNATURES.items():
+        function = getattr(lib, name)
+        function.argtypes, function.restype = arguments, result
     return lib
+
+
+def library_path() -> Path:
+    """The path of the native library, or a `NativeLibraryError` that tells how to install it."""
+    for folder in (Path(__file__).parent, *(Path(entry, "ternarybert") for entry in sys.path)):
+        if (folder / _FILE_NAME).is_file():
+            return folder / _FILE_NAME
+    from importlib import metadata  # late: importing it takes longer than loading a model
+
+    for file in metadata.files("ternarybert") or ():
+        if file.name == _FILE_NAME:
+            return Path(str(file.locate()))
+    raise NativeLibraryError(f"the native library {_FILE_NAME} is not installed; {_REINSTALL}")
+
+
+def check(status: int, error: CError) -> None:
+    """Raise the exception for a status that is not 0."""
+    if status:
+        message = error.message.decode(errors="replace")
+        raise _ERRORS.get(status, NativeLibraryError)(message or f"the native library failed with status {status}")
+
+
+@cache
+def kernels() -> tuple[str, ...]:
+    """The kernels that this CPU can run, fastest first."""
+    names, listed = [], library().tb_kernels()
+    while (name := listed[len(names)]) is not None:
+        names.append(name.decode())
+    return tuple(names)
+
+
+def choose_kernel(name: str | None = None) -> str:
+    """The kernel to run: `name`, else the one in TERNARYBERT_KERNEL, else the fastest."""
+    available, variable = kernels(), os.environ.get(KERNEL_VARIABLE)
+    chosen = name or variable or available[0]
+    if chosen not in available:
+        source = "the kernel" if name else KERNEL_VARIABLE
+        raise KernelError(f"{source} is '{chosen}', which this CPU cannot run{suggest(chosen, available)}")
+    return chosen
+
+
+def has_fast_kernel() -> bool:
+    """True if a SIMD kernel will run; `portable` is only the slow reference."""
+    return choose_kernel() != PORTABLE
+
+
+def peak_gmacs(kernel: str) -> float:
+    """Billions of multiply-adds per second of a kernel's products alone on one core; measured, takes half a second."""
+    return float(library().tb_peak(kernel.encode()))
+
+
+def version() -> str:
+    """The native library's version."""
+    return str(library().tb_version().decode())
+
+
+def cpu_features() -> frozenset[str]:
+    """The instruction sets of this CPU that kernels use and that the operating system has enabled."""
+    bits = library().tb_cpu_features()
+    return frozenset(name for i, name in enumerate(_FEATURES) if bits >> i & 1)
+
+
+def cpu_name() -> str:
+    """The name of the CPU if the system tells it, else its architecture."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines()
+    except OSError:
+        lines = []
+    names = (line.partition(":")[2].strip() for line in lines if line.startswith(("model name", "Model")))
+    return next(names, "") or platform.processor() or platform.machine()

@@ -1,16 +1,16 @@
-"""What a ternary model computes when it is evaluated, to the last bit: the arithmetic that all engines share.
+"""The arithmetic of an evaluated model, defined to the last bit and shared by all engines.
 
-Quantized activations make a model unforgiving. Where two engines differ by one part in ten million, some activation is
-rounded up in one and down in the other; a few layers later the logits differ by a hundredth. So that the student in
-torch, the NumPy oracle and the native kernels give the same answer, the arithmetic between the integers is fixed here:
+Quantized activations amplify rounding differences: if two engines differ by one part in ten million, some activation is
+rounded up in one and down in the other, and a few layers later the logits differ by a hundredth. So that the student in
+torch, the NumPy oracle and the native kernels give the same result, the arithmetic between the integers is fixed here:
 
-- Elementwise float32 operations in the written order, each rounded by itself: no fused multiply-add.
+- Elementwise float32 operations run in the written order, each rounded by itself: no fused multiply-add.
 - Sums over integers are exact. Sums over floats run in float64 in eight lanes, element i in lane i mod 8, and the lanes
-  are added as ((0+4) + (2+6)) + ((1+5) + (3+7)). Torch adds in another order; in float64 that is never seen again.
+  are added as ((0+4) + (2+6)) + ((1+5) + (3+7)). Torch adds in another order; in float64 that makes no difference.
 - exp and GELU are the polynomials below, within 1e-7 and 3e-7 of the true functions.
 - Codes are unsigned, 0 .. 2^bits - 1, with a scale and an offset: x_hat = scale * code + offset.
 
-The functions take and return float32 arrays and say what must be computed; they are not meant to be fast.
+The functions take and return float32 arrays. They are a definition and not meant to be fast.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ Array = NDArray[Any]
 F32 = np.float32
 
 # h(t) = t (1 - Phi(t)) on [0, 6), so that GELU(x) = max(x, 0) - h(|x|): eight pieces of width 0.75, each a polynomial
-# in the place within the piece, lowest power first. Chebyshev interpolation in float64, rounded; h(0) = 0 by hand.
+# in the position within the piece, lowest power first. Chebyshev interpolation in float64, rounded, with h(0) = 0.
 GELU_WIDTH = 0.75
-GELU_LAST = F32(5.9999995)  # the last place in the last piece
+GELU_LAST = F32(5.9999995)  # the last position in the last piece
 GELU_PIECES = {
     "gelu": np.array(
         [
@@ -107,7 +107,7 @@ def exp(x: Array) -> Array:
 
 
 def tanh(x: Array) -> Array:
-    """Computed in float64 and rounded: the last bit of a float32 tanh is another one in every library."""
+    """Computed in float64 and rounded: libraries differ in the last bit of a float32 tanh."""
     return np.asarray(np.tanh(x.astype(np.float64)).astype(F32))
 
 
@@ -141,7 +141,7 @@ def softmax(x: Array) -> Array:
 
 
 @dataclass(frozen=True)
-class Codes:
+class ActivationCodes:
     """Quantized activations: x_hat = scale * codes + offset, scale and offset broadcasting against the codes."""
 
     codes: Array  # uint8
@@ -151,8 +151,8 @@ class Codes:
 
 def quantize(
     x: Array, axes: tuple[int, ...], *, bits: int = 8, symmetric: bool = False, clip: float | None = None
-) -> Codes:
-    """Codes of `x` with one range over `axes`. Symmetric codes q are written as q + 2^(bits-1), with an offset."""
+) -> ActivationCodes:
+    """Codes of `x` with one range over `axes`. Symmetric codes q are stored as q + 2^(bits-1), with an offset."""
     low, high = x.min(axes, keepdims=True), x.max(axes, keepdims=True)
     if symmetric:
         largest = 2 ** (bits - 1) - 1
@@ -160,24 +160,24 @@ def quantize(
         magnitude = magnitude if clip is None else np.minimum(magnitude, F32(clip))
         scale = magnitude / F32(largest)
         codes = np.rint(x * _inverse(scale)).clip(-largest, largest) + F32(largest + 1)
-        return Codes(codes.astype(np.uint8), scale, scale * F32(-(largest + 1)))
+        return ActivationCodes(codes.astype(np.uint8), scale, scale * F32(-(largest + 1)))
     if clip is not None:
         low, high = low.clip(-F32(clip), F32(clip)), high.clip(-F32(clip), F32(clip))
     scale = (high - low) / F32(2**bits - 1)
     codes = np.rint((x - low) * _inverse(scale)).clip(0, 2**bits - 1)
-    return Codes(codes.astype(np.uint8), scale, low)
+    return ActivationCodes(codes.astype(np.uint8), scale, low)
 
 
 def _inverse(scale: Array) -> Array:
-    """1/scale, or 0 where everything is the same number: the codes are then 0."""
+    """1/scale, or 0 where all values are equal: the codes are then 0."""
     with np.errstate(divide="ignore", over="ignore"):
         return np.asarray(np.where(scale >= np.finfo(F32).tiny, F32(1) / scale, F32(0)))
 
 
-def linear(x: Codes, weight: Array, scale: Array, bias: Array | None) -> Array:
+def linear(x: ActivationCodes, weight: Array, scale: Array, bias: Array | None) -> Array:
     """x_hat (scale * weight)^T + bias, from integer codes of activations (.., K) and weights (N, K).
 
-    `scale` has one element or one a row of the weight; the activations have one range a row (or one in all).
+    `scale` has one element or one per row of the weight; the activations have one range per row, or one for all.
     """
     products = (x.codes.astype(np.int64) @ weight.astype(np.int64).T).astype(F32)
     sums = weight.sum(-1, dtype=np.int64).astype(F32)
@@ -185,8 +185,8 @@ def linear(x: Codes, weight: Array, scale: Array, bias: Array | None) -> Array:
     return np.asarray(y if bias is None else y + bias)
 
 
-def scores(q: Codes, k: Codes, scaling: float) -> Array:
-    """Scaled products of queries (.., n, d) with keys (.., m, d); one range a query and one a key, or one for all."""
+def scores(q: ActivationCodes, k: ActivationCodes, scaling: float) -> Array:
+    """Scaled products of queries (.., n, d) with keys (.., m, d); one range per query and per key, or one for all."""
     products = (q.codes.astype(np.int64) @ k.codes.astype(np.int64).swapaxes(-1, -2)).astype(F32)
     q_sums = q.codes.sum(-1, keepdims=True, dtype=np.int64).astype(F32)
     k_sums = k.codes.sum(-1, keepdims=True, dtype=np.int64).astype(F32)
@@ -196,8 +196,8 @@ def scores(q: Codes, k: Codes, scaling: float) -> Array:
     return np.asarray(((q_scale * products) * k_scale + (q_scale * q_sums) * k_offset) + q_offset * k_total)
 
 
-def context(p: Codes, v: Codes) -> Array:
-    """Probabilities (.., n, m), one range a row, times values (.., m, d) with one range in all."""
+def context(p: ActivationCodes, v: ActivationCodes) -> Array:
+    """Probabilities (.., n, m), one range per row, times values (.., m, d) with one range for all."""
     products = (p.codes.astype(np.int64) @ v.codes.astype(np.int64)).astype(F32)
     p_sums = p.codes.sum(-1, keepdims=True, dtype=np.int64).astype(F32)
     v_sums = v.codes.sum(-2, keepdims=True, dtype=np.int64).astype(F32)

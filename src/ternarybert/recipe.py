@@ -1,11 +1,10 @@
 """Recipes: everything that decides what a ternary model becomes, as one frozen value.
 
-A `Recipe` is written to and read from YAML, travels inside the packed folder, and is checked when it is made: an
-unknown field, a bad value or a combination that cannot work is a `RecipeError` that lists what is allowed. Three
-presets answer three questions: what does the paper print (`paper`), what does its released code compute
-(`reference`), and what gives the best model (`default`).
+A `Recipe` is written to and read from YAML, is stored in the packed folder, and is checked when it is made: an unknown
+field, a bad value or an impossible combination is a `RecipeError` that lists what is allowed. There are three presets:
+`paper` is what the paper describes, `reference` what its released code computes, `default` what gives the best model.
 
-Nothing here imports torch: the runtime reads recipes too.
+Nothing here imports torch, because the runtime reads recipes too.
 """
 
 from __future__ import annotations
@@ -18,15 +17,17 @@ from pathlib import Path
 from typing import Any
 
 from ternarybert.errors import RecipeError, suggest
-from ternarybert.recipe_fields import (
+from ternarybert.recipe_io import (
     SWITCH,
     at_least,
     from_plain,
     one_of,
     positive_or_none,
+    read_yaml,
     set_field,
     show,
     to_plain,
+    write_yaml,
 )
 
 
@@ -53,12 +54,12 @@ class Granularity:
 
     @classmethod
     def group(cls, rows: int) -> Granularity:
-        """`rows` neighbouring rows of a weight matrix share a scale."""
+        """`rows` adjacent rows of a weight matrix share a scale."""
         return cls("group", rows)
 
     @classmethod
     def parse(cls, text: str) -> Granularity:
-        """The granularity that `str()` wrote."""
+        """The granularity with this `str()`."""
         kind, _, rows = text.partition(":")
         if kind == "group" and rows.isdecimal():
             return cls.group(int(rows))
@@ -73,7 +74,7 @@ LAYER, ROW, TENSOR, SAMPLE, TOKEN = (Granularity(kind) for kind in _GRANULARITIE
 _WEIGHT_KINDS = ("layer", "row", "group")
 _ACTIVATION_KINDS = ("tensor", "sample", "token")
 
-# Which quantizer can give how many bits. 32 bits means "left alone".
+# The bits that each quantizer supports. 32 bits means "not quantized".
 METHOD_BITS: Mapping[str, tuple[int, ...]] = {
     "twn": (2,),
     "lat": (2,),
@@ -120,7 +121,7 @@ class WeightScheme:
 
     method: str = "twn"
     granularity: Granularity = LAYER
-    exact: bool = False  # solve by sorting instead of by the 0.7 rule (TWN) or by alternation (LAT)
+    exact: bool = False  # solve by sorting, not by the 0.7 rule (TWN) or by alternation (LAT)
     levels: str = "linear"  # LAQ: equidistant levels, or powers of two ("log")
     clip: float | None = None  # cut weights at +-clip first; their gradient is then zero outside
     alpha: str = "l1"  # LAQ: the authors' scale, or the minimiser ("least_squares")
@@ -138,21 +139,21 @@ class WeightScheme:
             raise RecipeError(f"levels: log goes with method 'laq', not '{self.method}'")
 
     def check_bits(self, part: str, bits: int) -> None:
-        """Raise unless this method can give so many bits."""
+        """Raise unless the method supports this many bits."""
         if bits not in METHOD_BITS[self.method]:
             able = [name for name, possible in METHOD_BITS.items() if bits in possible]
-            raise RecipeError(f"{part}: method '{self.method}' cannot give {bits} bits; for {bits}: {', '.join(able)}")
+            raise RecipeError(f"{part}: method '{self.method}' does not support {bits} bits; use {', '.join(able)}")
         if self.levels == "log" and bits not in (3, 4):
             raise RecipeError(f"{part}: levels: log goes with 3 or 4 bits, not {bits}")
 
     def for_bits(self, bits: int) -> WeightScheme:
-        """The scheme itself if it can give so many bits, else the paper's choice for them (at 8: layer-wise)."""
+        """The scheme itself if it supports that many bits, else the paper's choice for them (at 8: layer-wise)."""
         if bits in METHOD_BITS[self.method]:
             return self
         if bits == 8:
             return WeightScheme("symmetric", LAYER, clip=self.clip)
         method = {2: "twn", 3: "laq", 4: "laq", 32: "none"}[bits]
-        alpha = "least_squares" if bits == 4 else self.alpha  # the authors' scale at 4 bits is no better than 3 bits
+        alpha = "least_squares" if bits == 4 else self.alpha  # with the authors' scale, 4 bits are no better than 3
         return WeightScheme(method, self.granularity, alpha=alpha, clip=self.clip)
 
 
@@ -163,7 +164,7 @@ class ActivationScheme:
     scheme: str = "minmax"
     granularity: Granularity = TENSOR
     clip: float | None = None
-    masked: bool = True  # ranges do not look at padding
+    masked: bool = True  # ranges ignore padding
 
     def __post_init__(self) -> None:
         one_of("scheme", self.scheme, ("minmax", "symmetric"))
@@ -174,7 +175,7 @@ class ActivationScheme:
 
 @dataclass(frozen=True)
 class Distill:
-    """The weights of the loss terms, 0 or false to switch one off, and how they are averaged.
+    """The weights of the loss terms (0 or false disables one), and how they are averaged.
 
     `L = hidden * sum MSE(H) + attention * sum MSE(A) + logits * SCE(P) + labels * CE(labels)`.
     """
@@ -184,8 +185,10 @@ class Distill:
     logits: float = field(default=1.0, metadata=SWITCH)
     labels: float = field(default=0.0, metadata=SWITCH)
     masked: bool = True  # leave padding out of every term
-    sce: str = "example"  # "example": mean over examples; "element": over classes or tokens too, as released
-    layer_map: str = "same"  # "same": student and teacher have equally many layers; "uniform": every k-th teacher layer
+    sce: str = (
+        "example"  # "example": mean over examples; "element": also over classes or tokens, as in the released code
+    )
+    layer_map: str = "same"  # "same": student and teacher have the same depth; "uniform": every k-th teacher layer
 
     def __post_init__(self) -> None:
         for name in ("hidden", "attention", "logits", "labels"):
@@ -194,7 +197,7 @@ class Distill:
         one_of("layer_map", self.layer_map, ("same", "uniform"))
 
     @property
-    def asks_teacher(self) -> bool:
+    def needs_teacher(self) -> bool:
         """Whether any term needs the teacher."""
         return any((self.hidden, self.attention, self.logits))
 
@@ -204,36 +207,36 @@ TERMS = ("hidden", "attention", "logits", "labels")
 
 @dataclass(frozen=True)
 class Stage:
-    """A share of the training steps in which only some loss terms count."""
+    """A part of the training, as a share of its steps, in which only some loss terms count."""
 
     share: float = 1.0
     terms: tuple[str, ...] = TERMS
 
     def __post_init__(self) -> None:
         if not 0.0 < self.share <= 1.0:
-            raise RecipeError(f"a stage's share lies in (0, 1], got {self.share}")
+            raise RecipeError(f"the share of a stage must be in (0, 1], got {self.share}")
         for term in self.terms:
             one_of("terms", term, TERMS)
 
 
 ONE_STAGE = (Stage(),)
-# First L_trm, then L (section 4.2). The paper does not say where the border is; we take the middle.
+# First L_trm, then L (section 4.2). The paper does not say when the second starts; we take the middle.
 TWO_STAGES = (Stage(0.5, ("hidden", "attention")), Stage(0.5))
 
 
 @dataclass(frozen=True)
 class Schedule:
-    """Optimizer and batches. What is None is taken from the task, as in section 4.1 of the paper."""
+    """Optimizer and batches. Values that are None depend on the task, as in section 4.1 of the paper."""
 
     learning_rate: float = 2e-5
     epochs: float | None = None
-    stretch: float = 1.0  # times the task's epochs; of no effect where `epochs` is set
+    stretch: float = 1.0  # multiplies the task's epochs; ignored if `epochs` is set
     batch_size: int | None = None
-    warmup: float = 0.0  # share of the steps in which the learning rate rises linearly
+    warmup: float = 0.0  # share of the steps with a linearly increasing learning rate
     weight_decay: float = 0.01
-    gradient_clip: str = "none"  # "tensor": each tensor's norm cut at 1, as released; "global": the whole norm
-    dropout: float | None = None  # None: as the teacher's config says
-    pad: str = "dynamic"  # "dynamic": to the longest of the batch, similar lengths together; "max": to max_length
+    gradient_clip: str = "none"  # "tensor": each tensor's norm clipped to 1, as released; "global": the total norm
+    dropout: float | None = None  # None: as in the teacher's config
+    pad: str = "dynamic"  # "dynamic": to the longest in a batch of similar lengths; "max": to max_length
 
     def __post_init__(self) -> None:
         for name in ("learning_rate", "epochs", "stretch", "batch_size"):
@@ -244,21 +247,21 @@ class Schedule:
         for name in ("warmup", "dropout"):
             value = getattr(self, name)
             if value is not None and not 0.0 <= value < 1.0:
-                raise RecipeError(f"{name} lies in [0, 1), got {value}")
+                raise RecipeError(f"{name} must be in [0, 1), got {value}")
 
 
 @dataclass(frozen=True)
 class Recipe:
-    """All choices in one value. What is left out is as in the paper's TernaryBERT with TWN."""
+    """All choices in one value. The defaults are the paper's TernaryBERT with TWN."""
 
     name: str = "custom"
     bits: Bits = Bits()
     weight: WeightScheme = WeightScheme()
     embedding: WeightScheme = WeightScheme(granularity=ROW)
     activation: ActivationScheme = ActivationScheme()
-    pooler: bool = True  # quantize the pooler too: the paper's sizes need it
+    pooler: bool = True  # also quantize the pooler, as the paper's model sizes imply
     distill: Distill = Distill()
-    stages: tuple[Stage, ...] | None = None  # None: as the paper trains the task, see `for_task`
+    stages: tuple[Stage, ...] | None = None  # None: depends on the task as in the paper, see `for_task`
     schedule: Schedule = field(default_factory=Schedule)
 
     def __post_init__(self) -> None:
@@ -267,20 +270,20 @@ class Recipe:
         stages = ONE_STAGE if self.stages is None else self.stages
         if not math.isclose(sum(stage.share for stage in stages), 1.0):
             shares = ", ".join(str(stage.share) for stage in stages)
-            raise RecipeError(f"the stages' shares must add up to 1, got {shares}")
+            raise RecipeError(f"the shares of the stages must add up to 1, got {shares}")
         for number, stage in enumerate(stages, 1):
             if not any(getattr(self.distill, term) for term in stage.terms):
-                raise RecipeError(f"stage {number} has no loss: every one of its terms has weight 0")
+                raise RecipeError(f"stage {number} has no loss: all of its terms have weight 0")
 
     def with_bits(self, bits: str | Bits) -> Recipe:
-        """The same recipe at other bits; where its method cannot give them, the paper's method for them."""
+        """The same recipe at other bits; where its method does not support them, with the paper's method for them."""
         bits = Bits.parse(bits) if isinstance(bits, str) else bits
         return dataclasses.replace(
             self, bits=bits, weight=self.weight.for_bits(bits.w), embedding=self.embedding.for_bits(bits.e)
         )
 
     def for_task(self, *, two_stages: bool) -> Recipe:
-        """The same recipe with its stages spelled out: those it has, or the paper's for such a task.
+        """The same recipe with explicit stages: its own, or the paper's for such a task.
 
         Without L_trm there is no first stage.
         """
@@ -290,39 +293,35 @@ class Recipe:
         return dataclasses.replace(self, stages=TWO_STAGES if two_stages else ONE_STAGE)
 
     def override(self, settings: Mapping[str, object]) -> Recipe:
-        """Changed fields by dotted name, as in `--set distill.attention=false`; strings are read as YAML."""
+        """Change fields by dotted name, as in `--set distill.attention=false`; strings are parsed as YAML."""
         data = self.to_dict()
         for name, value in settings.items():
             set_field(data, name, value)
         changed = Recipe.from_dict(data)
-        if changed.name in PRESETS and changed != PRESETS[changed.name]:  # a preset's name means the preset
+        if changed.name in PRESETS and changed != PRESETS[changed.name]:  # a changed preset must not keep its name
             return dataclasses.replace(changed, name=f"{changed.name} (changed)")
         return changed
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values only, for YAML and JSON."""
+        """The recipe as plain values, for YAML and JSON."""
         data = to_plain(self)
         assert isinstance(data, dict)
         return data
 
     @classmethod
     def from_dict(cls, data: object) -> Recipe:
-        """The recipe that `to_dict` wrote; fields that are left out take their defaults."""
+        """The recipe from plain values; missing fields take their defaults."""
         recipe = from_plain(cls, data, "recipe")
         assert isinstance(recipe, cls)
         return recipe
 
     def to_yaml(self) -> str:
         """The recipe as YAML, fields in the order of the classes above."""
-        from ternarybert.recipe_yaml import write_yaml
-
         return write_yaml(self.to_dict())
 
     @classmethod
     def from_yaml(cls, text: str) -> Recipe:
-        """The recipe that `to_yaml` wrote, or one written by hand."""
-        from ternarybert.recipe_yaml import read_yaml
-
+        """The recipe from YAML."""
         data = read_yaml(text, "the recipe")
         return cls.from_dict({} if data is None else data)
 
@@ -335,7 +334,7 @@ class Recipe:
         try:
             text = path.read_text(encoding="utf-8")
         except UnicodeDecodeError:
-            raise RecipeError(f"the recipe {path} is not text in UTF-8") from None
+            raise RecipeError(f"the recipe {path} is not UTF-8 text") from None
         except OSError:
             near = suggest(path.name, PRESETS)
             raise RecipeError(f"no recipe '{show(name_or_path)}': neither a file nor a preset{near}") from None
@@ -352,7 +351,7 @@ PRESETS: Mapping[str, Recipe] = {
         embedding=WeightScheme(granularity=ROW, clip=_REFERENCE_CLIP),
         activation=ActivationScheme("symmetric", TENSOR, clip=_REFERENCE_CLIP, masked=False),
         distill=Distill(masked=False, sce="element"),
-        stages=ONE_STAGE,  # the released code has no switch for more
+        stages=ONE_STAGE,  # the released code cannot train in two
         schedule=Schedule(warmup=0.1, gradient_clip="tensor", pad="max"),
     ),
     "default": Recipe(
@@ -360,10 +359,10 @@ PRESETS: Mapping[str, Recipe] = {
         weight=WeightScheme(alpha="least_squares"),
         embedding=WeightScheme(granularity=ROW, alpha="least_squares"),
         activation=ActivationScheme("minmax", TOKEN),
-        # The paper needs two stages because L_pred is too small beside L_trm; as a mean over examples it is not.
+        # The paper needs two stages because L_pred is too small next to L_trm; as a mean over examples it is not.
         stages=ONE_STAGE,
-        # Dropout would only blur what the student is to copy, and drawing it takes an eighth of the time.
-        # A narrow BERT needs a far larger rate than the paper's 2e-5, and more time (docs/development/log.md).
+        # Dropout only adds noise to the distillation targets, and sampling it takes an eighth of the time.
+        # A narrow BERT needs a far larger learning rate than the paper's 2e-5, and more steps (docs/log.md).
         schedule=Schedule(learning_rate=2e-4, stretch=2.0, warmup=0.1, dropout=0.0),
     ),
 }

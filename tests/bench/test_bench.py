@@ -17,9 +17,10 @@ from ternarybert.bench.random_model import VOCABULARY, Shape, write_random
 from ternarybert.bench.run import Plan, Timing, bench, ratios
 from ternarybert.cli import make_app
 from ternarybert.errors import KernelError, OptionError
+from ternarybert.families import HeadKind
+from ternarybert.native import kernels, peak_gmacs
 from ternarybert.packed.hf_folder import write_plain
-from ternarybert.runtime.engine import Engine, kernels, peak_gmacs
-from ternarybert.runtime.families import Kind
+from ternarybert.runtime.engine import Engine
 from ternarybert.runtime.load import network_of
 from ternarybert.runtime.network import Batch, Output
 
@@ -42,7 +43,7 @@ def test_random_models_are_what_their_shape_says(folders):
 @pytest.mark.filterwarnings("ignore")  # of the exporter, about itself
 def test_a_random_model_answers_questions_in_every_engine(tmp_path):
     """The packed model unpacked is the same model: torch and ONNX Runtime come close to our logits."""
-    write_random(tmp_path / "packed", tmp_path / "float", SMALL, Kind.QUESTIONS)
+    write_random(tmp_path / "packed", tmp_path / "float", SMALL, HeadKind.QUESTION_ANSWERING)
     content = packed.read(tmp_path / "packed")
     assert "qa_outputs.weight" in content.tensors
     assert not any("pooler" in name for name in content.tensors)
@@ -104,7 +105,7 @@ def test_an_engine_that_dies_says_why(folders, tmp_path, monkeypatch):
 
 
 def test_only_classifiers_are_timed(tmp_path):
-    write_random(tmp_path / "packed", tmp_path / "float", SMALL, Kind.QUESTIONS)
+    write_random(tmp_path / "packed", tmp_path / "float", SMALL, HeadKind.QUESTION_ANSWERING)
     with pytest.raises(OptionError, match="packed is not a text classifier"):
         bench(tmp_path / "packed", tmp_path / "run", Plan([OURS], ["1x8"]))
 

@@ -103,8 +103,8 @@ def test_a_mistyped_folder_or_file_gets_a_suggestion(arguments, tmp_path, monkey
 
 
 def test_a_folder_that_we_may_not_look_into_is_no_news(tmp_path):
-    from ternarybert.errors import nearby
+    from ternarybert.errors import suggest_path
 
-    assert nearby(tmp_path / "nowhere" / "model") == ""
+    assert suggest_path(tmp_path / "nowhere" / "model") == ""
     (tmp_path / "model").mkdir()
-    assert nearby(tmp_path / "modle") == f"; did you mean '{tmp_path / 'model'}'?"
+    assert suggest_path(tmp_path / "modle") == f"; did you mean '{tmp_path / 'model'}'?"

@@ -57,13 +57,13 @@ def test_a_damaged_file(folder):
 
 def test_another_version(folder):
     change(folder, lambda config: config["quantization_config"].update(format_version=2))
-    with pytest.raises(FormatVersionError, match="update ternarybert"):
+    with pytest.raises(FormatVersionError, match="format version 2"):
         load(folder)
 
 
 def test_no_recipe(folder):
     change(folder, lambda config: config["quantization_config"].update(recipe={}))
-    with pytest.raises(PackedConfigError, match="nothing says how its activations are quantized"):
+    with pytest.raises(PackedConfigError, match="recipe"):
         load(folder)
 
 
@@ -76,8 +76,8 @@ def test_a_recipe_that_is_none_of_ours(folder):
 @pytest.mark.parametrize(
     ("recipe", "reason"),
     [
-        (RECIPES["2-2-4"], "packed at 2-2-8, but its recipe says 2-2-4"),
-        (RECIPES["float pooler"], f"packs '{POOLER}', but the recipe does not quantize it"),
+        (RECIPES["2-2-4"], "2-2-8 .* 2-2-4"),
+        (RECIPES["float pooler"], f"packs '{POOLER}'"),
     ],
 )
 def test_a_recipe_of_another_model(tmp_path, recipe, reason):
@@ -91,7 +91,7 @@ def test_a_tensor_that_should_be_packed(tmp_path):
     model = packed_model(random_student(), PAPER)
     model.tensors[POOLER] = model.tensors[POOLER].dequantize()
     write(tmp_path / "p", model)
-    with pytest.raises(PackedConfigError, match=f"quantizes '{POOLER}', but the folder holds it as float32"):
+    with pytest.raises(PackedConfigError, match=f"'{POOLER}'.* float32"):
         load(tmp_path / "p")
 
 
@@ -99,18 +99,18 @@ def test_other_levels_than_the_recipe_has(tmp_path):
     log = RECIPES["3-3-8 log"]
     model = dataclasses.replace(packed_model(random_student(log), log), recipe=RECIPES["3-3-8 linear"].to_dict())
     write(tmp_path / "p", model)
-    with pytest.raises(PackedConfigError, match="3 bits and log levels; the recipe says 3 bits and linear levels"):
+    with pytest.raises(PackedConfigError, match=r"3 bits and log levels.*3 bits and linear levels"):
         load(tmp_path / "p")
 
 
 def test_a_head_of_another_size(folder):
-    with pytest.raises(PackedConfigError, match=r"'classifier.weight' is \(3, 18\), but Bert.* wants \(5, 18\)"):
+    with pytest.raises(PackedConfigError, match=r"'classifier.weight' is \(3, 18\), but Bert.* \(5, 18\)"):
         load(folder, num_labels=5)
 
 
 def test_another_file_than_the_one_that_is_checked(folder):
     (folder / "model.safetensors").rename(folder / "model.other.safetensors")
-    with pytest.raises(UnsafeFileError, match=r"loaded from model.safetensors and nothing else"):
+    with pytest.raises(UnsafeFileError, match=r"loaded from model\.safetensors"):
         load(folder, variant="other")
 
 
@@ -118,7 +118,7 @@ def test_weights_that_are_used_twice(tmp_path):
     config = BertConfig.from_dict(CONFIGS["Bert"].to_dict() | {"architectures": ["BertForMaskedLM"]})
     recipe = PAPER
     write(tmp_path / "p", packed_model(make_student(BertForMaskedLM(config), recipe), recipe))
-    with pytest.raises(UnsupportedModelError, match=r"BertForMaskedLM uses '.*' twice"):
+    with pytest.raises(UnsupportedModelError, match=r"BertForMaskedLM uses '.*word_embeddings\.weight'"):
         AutoModelForMaskedLM.from_pretrained(tmp_path / "p")
 
 

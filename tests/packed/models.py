@@ -2,9 +2,9 @@
 
 import numpy as np
 
+from ternarybert.families import is_quantized, is_word_embedding
 from ternarybert.packed import PackedModel, PackedTensor
 from ternarybert.packed.codec import Coding
-from ternarybert.packed.names import is_quantized, is_word_embedding
 
 TINY = {
     "architectures": ["BertForSequenceClassification"],

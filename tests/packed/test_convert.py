@@ -96,7 +96,7 @@ def test_double_precision_is_packed_if_nothing_is_lost(name):
     state[name] = state[name].astype(np.float64)
     np.testing.assert_array_equal(unpack_to_float(pack_released(state, TINY))[name], state[name])
     for factor in (1 / 3, 1e300):
-        with pytest.raises(PackedTensorError, match=rf"'{name}' is float64 and does not fit into float32"):
+        with pytest.raises(PackedTensorError, match=rf"'{name}' is float64"):
             pack_released(state | {name: state[name] * factor}, TINY)
 
 

@@ -73,7 +73,7 @@ def test_pickled_files_are_never_read(folder, model, monkeypatch, tmp_path):
         (folder / name).write_bytes(pickle.dumps(Bomb()))
     assert_same(read(folder), model)
     (folder / "model.safetensors").unlink()
-    refused(folder, UnsafeFileError, r"there is no model.safetensors, and model.pt is a pickled file")
+    refused(folder, UnsafeFileError, r"model\.pt is a pickled file")
     (folder / "model.safetensors").write_bytes(pickle.dumps(Bomb()))
     refused(folder, ContainerError, "truncated")
     assert not (tmp_path / "exploded").exists()
@@ -170,26 +170,26 @@ CONFIG_DAMAGE = [
     (
         lambda c: c["quantization_config"].update(format_version=2),
         FormatVersionError,
-        "newer than 1: update ternarybert",
+        "format version 2 is newer",
     ),
     (
         lambda c: c["quantization_config"].update(format_version=0),
         FormatVersionError,
-        "older than 1: pack the model again",
+        "format version 0 is older",
     ),
     (lambda c: c["quantization_config"].update(format_version="1"), PackedConfigError, "must be an integer"),
     (lambda c: c["quantization_config"].update(format_version=True), PackedConfigError, "must be an integer"),
     (lambda c: c["quantization_config"].pop("bits"), PackedConfigError, "bits in quantization_config is None"),
     (lambda c: c["quantization_config"].update(bits="2-2"), PackedConfigError, "expected W-E-A"),
     (lambda c: c["quantization_config"].update(bits="3-3-8"), PackedConfigError, "bits is 3-3-8, but tensor"),
-    (lambda c: c["quantization_config"].update(recipe="paper"), PackedConfigError, "recipe .* is not an object"),
-    (lambda c: c["quantization_config"].update(sha256="beef"), PackedConfigError, "not 64 hexadecimal digits"),
-    (lambda c: c["quantization_config"].update(sha256="0" * 64), ContainerError, "is damaged: its SHA-256"),
-    (lambda c: c["quantization_config"].pop("tensors"), PackedConfigError, "tensors .* is not an object"),
+    (lambda c: c["quantization_config"].update(recipe="paper"), PackedConfigError, "recipe .* is 'paper'"),
+    (lambda c: c["quantization_config"].update(sha256="beef"), PackedConfigError, "'beef'"),
+    (lambda c: c["quantization_config"].update(sha256="0" * 64), ContainerError, "SHA-256"),
+    (lambda c: c["quantization_config"].pop("tensors"), PackedConfigError, "tensors .* is None"),
     (
         lambda c: c["quantization_config"]["tensors"].pop(POOLER),
         PackedTensorError,
-        "has, but not config.json, .*codes'",
+        f"{POOLER}.codes'",
     ),
     (
         lambda c: c["quantization_config"]["tensors"].update(x={"dtype": "float32", "shape": [1]}),
@@ -206,10 +206,10 @@ CONFIG_DAMAGE = [
         PackedTensorError,
         "two tensors would be stored as",
     ),
-    (lambda c: c.update(vocab_size=12), PackedConfigError, r"word_embeddings.weight' is \(11, 6\), but"),
-    (lambda c: c.update(hidden_size=12), PackedConfigError, "but config.json makes it"),
-    (lambda c: c.update(num_hidden_layers=1), PackedConfigError, "a model of 1 layers"),
-    (lambda c: c.pop("intermediate_size"), PackedConfigError, "does not say its intermediate size"),
+    (lambda c: c.update(vocab_size=12), PackedConfigError, r"word_embeddings.weight' is \(11, 6\).*\(12, 6\)"),
+    (lambda c: c.update(hidden_size=12), PackedConfigError, r"is \(11, 6\).*\(11, 12\)"),
+    (lambda c: c.update(num_hidden_layers=1), PackedConfigError, "1 layers"),
+    (lambda c: c.pop("intermediate_size"), PackedConfigError, "intermediate_size"),
 ]
 
 
@@ -237,12 +237,12 @@ def test_configurations_that_are_wrong(folder, change, error, reason):
         ({"shape": [6, 6.0]}, PackedConfigError, "must be positive integers"),
         ({"shape": [6, 10**30]}, PackedConfigError, "must be positive integers"),
         ({"shape": "66"}, PackedConfigError, "must be positive integers"),
-        ({"bits": 3}, PackedTensorError, r"'.*codes' is uint8 of shape \(6, 2\); config.json says uint8 of \(6, 3\)"),
-        ({"bits": 8}, PackedTensorError, r"config.json says int8 of \(6, 6\)"),
-        ({"shape": [6, 9]}, PackedTensorError, r"config.json says uint8 of \(6, 3\)"),
+        ({"bits": 3}, PackedTensorError, r"'.*codes' is uint8 of shape \(6, 2\); config.json has uint8 of \(6, 3\)"),
+        ({"bits": 8}, PackedTensorError, r"config.json has int8 of \(6, 6\)"),
+        ({"shape": [6, 9]}, PackedTensorError, r"config.json has uint8 of \(6, 3\)"),
         ({"granularity": "row"}, PackedTensorError, r"'.*scale' is float32 of shape \(1,\)"),
         ({"shape": [6, 5]}, PackedTensorError, f"tensor '{POOLER}': the padding of row [0-9] is not the code"),
-        ({"shape": [6, 7]}, PackedConfigError, rf"tensor '{POOLER}' is \(6, 7\), but config.json makes it \(6, 6\)"),
+        ({"shape": [6, 7]}, PackedConfigError, rf"tensor '{POOLER}' is \(6, 7\).* \(6, 6\)"),
     ],
 )
 def test_tensor_entries_that_are_wrong(folder, entry, error, reason):
@@ -261,7 +261,7 @@ def test_plain_entries_that_are_wrong(folder):
     edit_config(folder, change("object"))
     refused(folder, PackedConfigError, "dtype 'object' in quantization_config")
     edit_config(folder, change("float16"))
-    refused(folder, PackedTensorError, r"'classifier.bias' is float32 of shape \(3,\); config.json says float16")
+    refused(folder, PackedTensorError, r"'classifier.bias' is float32 of shape \(3,\); config.json has float16")
 
 
 # --- model.safetensors -----------------------------------------------------------------------------------------
@@ -284,7 +284,7 @@ def test_weights_of_which_one_bit_changed(folder):
     data = bytearray((folder / "model.safetensors").read_bytes())
     data[-1] ^= 0b01
     (folder / "model.safetensors").write_bytes(data)
-    refused(folder, ContainerError, "is damaged: its SHA-256 is not the one in config.json")
+    refused(folder, ContainerError, "SHA-256")
 
 
 @pytest.mark.parametrize(
@@ -327,7 +327,7 @@ CODES, BIAS = POOLER + ".codes", "classifier.bias"
         (lambda h: h[CODES].update(dtype="F4"), ContainerError, "unknown dtype 'F4'"),
         (lambda h: h[CODES].update(dtype=["U8"]), ContainerError, "unknown dtype"),
         (lambda h: h[CODES].update(dtype="BOOL"), ContainerError, f"'{CODES}' is BOOL; allowed"),
-        (lambda h: h[CODES].update(dtype="I8"), PackedTensorError, f"'{CODES}' is int8 .* config.json says uint8"),
+        (lambda h: h[CODES].update(dtype="I8"), PackedTensorError, f"'{CODES}' is int8 .* config.json has uint8"),
         (lambda h: h[CODES].update(dtype="F32"), ContainerError, f"'{CODES}': 12 bytes are given, but F32"),
         (lambda h: h[CODES].update(shape=[2, 6]), PackedTensorError, f"'{CODES}' is uint8 of shape"),
         (lambda h: h[CODES].update(shape=[6, 3]), ContainerError, "12 bytes are given, but U8 of shape"),

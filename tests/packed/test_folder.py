@@ -54,8 +54,8 @@ def test_dequantized_is_code_times_scale_in_float32():
 @pytest.mark.parametrize(
     ("change", "reason"),
     [
-        ({"shape": (0, 3)}, "at least one row and column"),
-        ({"shape": (2, 3, 1)}, "a matrix"),
+        ({"shape": (0, 3)}, r"\(0, 3\)"),
+        ({"shape": (2, 3, 1)}, r"\(2, 3, 1\)"),
         ({"shape": (2, 5)}, r"the codes are uint8 of shape \(2, 1\); expected uint8 of \(2, 2\)"),
         ({"codes": np.zeros((2, 1), np.int8)}, "the codes are int8"),
         (
@@ -64,7 +64,7 @@ def test_dequantized_is_code_times_scale_in_float32():
         ),
         ({"scale": np.zeros(2)}, "the scale is float64"),
         ({"scale": np.array([1, -1], np.float32)}, "scale 1 is -1.0"),
-        ({"codes": np.zeros((2, 1), np.uint8)}, "the padding of row 0"),
+        ({"codes": np.zeros((2, 1), np.uint8)}, "padding of row 0"),
         ({"bits": 7}, "bits is 7"),
     ],
 )
@@ -166,16 +166,16 @@ def test_additional_files_with_bad_names_are_refused(tmp_path, model, name):
         ),
         ({"bits": "2-32-8"}, PackedConfigError, "has 2"),
         ({"bits": "5-5-8"}, PackedConfigError, "expected W-E-A"),
-        ({"drop": "bert.embeddings.word_embeddings.weight", "add": {"x": FEW}}, PackedConfigError, "lack w_e"),
+        ({"drop": "bert.embeddings.word_embeddings.weight", "add": {"x": FEW}}, PackedConfigError, "w_e"),
         ({"add": {"bert.embeddings.word_embeddings.weight": FEW}}, PackedConfigError, "no word embedding is packed"),
-        ({"config": {**TINY, "x": "y" * (16 << 20)}}, PackedConfigError, "config.json would be .* the limit is"),
-        ({"config": {**TINY, "hidden_size": 8}}, PackedConfigError, "but config.json makes it"),
-        ({"config": {**TINY, "x": float("nan")}}, PackedConfigError, "config.json is not JSON"),
+        ({"config": {**TINY, "x": "y" * (16 << 20)}}, PackedConfigError, "config.json would be .* bytes"),
+        ({"config": {**TINY, "hidden_size": 8}}, PackedConfigError, r"\(11, 8\)"),
+        ({"config": {**TINY, "x": float("nan")}}, PackedConfigError, "config.json .* JSON"),
         ({"config": {**TINY, "x": object()}}, PackedConfigError, "not JSON serializable"),
         ({"config": {**TINY, "quantization_config": {}}}, PackedConfigError, "already has a quantization_config"),
-        ({"metrics": {"loss": float("inf")}}, PackedConfigError, "metrics.json is not JSON"),
-        ({"metrics": []}, PackedConfigError, "the metrics is not a dictionary but list"),
-        ({"recipe": "paper"}, PackedConfigError, "the recipe is not a dictionary but str"),
+        ({"metrics": {"loss": float("inf")}}, PackedConfigError, "metrics.json .* JSON"),
+        ({"metrics": []}, PackedConfigError, "metrics is a list"),
+        ({"recipe": "paper"}, PackedConfigError, "recipe is a str"),
         ({"add": {"x y": np.zeros(2, np.float32)}}, PackedTensorError, "'x y' is not a tensor name"),
         ({"add": {"x": np.zeros(2)}}, PackedTensorError, "'x' is float64"),
         ({"add": {"x": np.zeros((2, 0), np.float32)}}, PackedTensorError, "'x' is empty"),
@@ -184,7 +184,7 @@ def test_additional_files_with_bad_names_are_refused(tmp_path, model, name):
         (
             {"drop": "bert.encoder.layer.1.intermediate.dense.weight"},
             PackedConfigError,
-            "the tensors lack w_1 of layer 1",
+            "w_1 of layer 1",
         ),
     ],
 )

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 import safetensors.numpy
 
+from ternarybert.families import is_quantized
 from ternarybert.packed import read, write
 from ternarybert.packed.codec import Coding, pack, unpack
 from ternarybert.packed.hf_folder import unpack_to_float
-from ternarybert.packed.names import is_quantized
 
 from .models import BASE, bert_shapes, random_model
 

@@ -123,9 +123,9 @@ def test_a_model_that_cannot_be_the_teacher(folders, tmp_path, changes, reason):
 
 def test_a_long_text_is_cut(folders):
     inside = look_inside(*folders, [("the film " * 100,)])
-    assert len(inside.attention[0].tokens) == 62
+    assert len(inside.attention[0].tokens) == 64
     picture = charts.attention_maps(inside.attention[0], 0, "map", "Text")
-    assert f"The first {charts.MOST_TOKENS} of 62 tokens" in picture.caption
+    assert f"The first {charts.MOST_TOKENS} of 64 tokens" in picture.caption
 
 
 @given(st.lists(st.floats(-100, 100, width=32), min_size=2, max_size=50))

@@ -14,9 +14,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ternarybert.errors import InputError, KernelError, NativeLibraryError, OptionError, TernaryBertError
-from ternarybert.native import CConfig, CError, check
+from ternarybert.native import CConfig, CError, check, kernels
 from ternarybert.runtime import engine as binding
-from ternarybert.runtime.engine import Engine, kernels, thread_count
+from ternarybert.runtime.engine import Engine, thread_count
 from ternarybert.runtime.network import Batch, Function, Output, Range
 from ternarybert.runtime.oracle import Oracle
 

@@ -110,7 +110,7 @@ def test_the_order_of_many_texts_is_kept(folders):
 
 def test_long_texts_are_cut_with_a_notice(classifier):
     long = "good " * 100
-    with pytest.warns(TruncationWarning, match=r"2 of 3 texts are longer than 64 tokens"):
+    with pytest.warns(TruncationWarning, match=r"2 of 3 .* 64 tokens"):
         answers = classifier.predict([long, "fun", long])
     assert answers[0] == classifier.predict("good " * 62)
 
@@ -165,7 +165,7 @@ def damaged(folder, tmp_path, **changes):
     ("changes", "reason"),
     [
         ({"id2label": {"0": "a", "1": "b"}}, "classifier.weight"),
-        ({"id2label": {"1": "a", "2": "b", "3": "c"}}, "names 3 labels"),
+        ({"id2label": {"1": "a", "2": "b", "3": "c"}}, "3 labels"),
         ({"problem_type": "regresion"}, "did you mean 'regression'"),
     ],
 )
@@ -211,7 +211,7 @@ def test_vectors_of_a_pooler_that_is_not_there(folders):
 def test_an_encoder_has_no_answers(folders):
     with ternarybert.load(folders("Model")) as model:
         for method in (model.predict, model.logits):
-            with pytest.raises(UnsupportedModelError, match=r"BertModel has no head .* use encode"):
+            with pytest.raises(UnsupportedModelError, match=r"BertModel.*encode\(\)"):
                 method("good")
 
 
@@ -230,7 +230,7 @@ def test_words(folders, engine):
         assert encoding.word_ids.count(3) == 5
         assert model.predict([text, ""]) == [tags, Tags("", ())]
         assert json.dumps(tags.as_dict())
-        with pytest.raises(InputError, match="single text"):
+        with pytest.raises(InputError, match="pair"):
             model.predict(("a", "b"))
 
 

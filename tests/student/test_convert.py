@@ -82,8 +82,15 @@ def test_every_family_becomes_a_student(family):
 )
 def test_a_family_that_cannot_work_is_refused_by_name(model):
     network = model()
-    with pytest.raises(UnsupportedModelError, match=f"'{network.config.model_type}'; supported: bert"):
+    with pytest.raises(UnsupportedModelError, match=f"'{network.config.model_type}'"):
         make_student(network, PRESETS["paper"])
+
+
+def test_attention_that_transformers_cannot_replace_is_refused(monkeypatch):
+    model = tiny.bert()
+    monkeypatch.setattr(type(model), "_can_set_attn_implementation_cached_value", False, raising=False)
+    with pytest.raises(UnsupportedModelError, match="BertForSequenceClassification"):
+        make_student(model, PRESETS["paper"])
 
 
 def test_heads_positions_and_norms_stay():

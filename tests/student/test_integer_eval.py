@@ -9,9 +9,8 @@ from scipy.special import erfc
 
 from ternarybert import numerics
 from ternarybert.recipe import PRESETS, SAMPLE, TENSOR, TOKEN, ActivationScheme
-from ternarybert.student import integer_eval as exact
-from ternarybert.student import make_student
-from ternarybert.student.integer_eval import Codes, Weight
+from ternarybert.student import integer_eval, make_student
+from ternarybert.student.integer_eval import IntegerWeight, TensorCodes
 from tests import tiny
 
 SEEDS = st.integers(0, 2**32 - 1)
@@ -22,7 +21,7 @@ def normal(seed, *shape):
 
 
 def as_torch(codes):
-    return Codes(*(torch.from_numpy(np.asarray(a, np.float32)) for a in (codes.codes, codes.scale, codes.offset)))
+    return TensorCodes(*(torch.from_numpy(np.asarray(a, np.float32)) for a in (codes.codes, codes.scale, codes.offset)))
 
 
 def same(ours, expected):
@@ -34,7 +33,7 @@ def test_gelu(kind):
     x = np.concatenate(
         [np.linspace(-9, 9, 100_001, dtype=np.float32), np.float32([0, -0.0, 6, -6, 1e30, -1e30, 1e-40])]
     )
-    same(exact.gelu(torch.from_numpy(x), kind), numerics.gelu(x, kind))
+    same(integer_eval.gelu(torch.from_numpy(x), kind), numerics.gelu(x, kind))
     true = torch.nn.functional.gelu(torch.from_numpy(x).double(), approximate="tanh" if kind == "gelu_tanh" else "none")
     finite = np.abs(x) < 1e3
     assert np.abs(numerics.gelu(x, kind) - true.numpy())[finite].max() < 3e-7
@@ -47,7 +46,7 @@ def test_gelu_is_the_one_of_the_error_function():
 
 def test_exp():
     x = np.linspace(-90, 0, 100_001, dtype=np.float32)
-    same(exact.exp(torch.from_numpy(x)), numerics.exp(x))
+    same(integer_eval.exp(torch.from_numpy(x)), numerics.exp(x))
     inside = x >= -80
     assert np.abs(numerics.exp(x) / np.exp(x.astype(float)) - 1)[inside].max() < 1e-7
     assert numerics.exp(np.float32([0, -1e30])).tolist() == [1, float(numerics.exp(np.float32([-80]))[0])]
@@ -56,7 +55,7 @@ def test_exp():
 @given(SEEDS, st.integers(1, 40))
 def test_layer_norm(seed, width):
     x, weight, bias = normal(seed, 5, width) * 3 + 1, normal(seed + 1, width), normal(seed + 2, width)
-    norm = exact.LayerNorm(width, eps=1e-12)
+    norm = integer_eval.EvalLayerNorm(width, eps=1e-12)
     norm.weight.data, norm.bias.data = torch.from_numpy(weight), torch.from_numpy(bias)
     with torch.no_grad():
         same(norm.eval()(torch.from_numpy(x)), numerics.layer_norm(x, weight, bias, 1e-12))
@@ -68,7 +67,7 @@ def test_layer_norm(seed, width):
 @given(SEEDS, st.integers(1, 40))
 def test_softmax(seed, keys):
     x = normal(seed, 3, keys) * 5
-    same(exact.softmax(torch.from_numpy(x), None), numerics.softmax(x))
+    same(integer_eval.softmax(torch.from_numpy(x), None), numerics.softmax(x))
     np.testing.assert_allclose(numerics.softmax(x), torch.from_numpy(x).double().softmax(-1), rtol=1e-5, atol=1e-30)
 
 
@@ -77,7 +76,7 @@ def test_masked_keys_are_as_if_they_were_not_there(seed, keys, masked):
     x = normal(seed, 1, 1, 3, keys + masked) * 5
     mask = torch.zeros(1, 1, 1, keys + masked)
     mask[..., keys:] = torch.finfo(torch.float32).min
-    p = exact.softmax(torch.from_numpy(x), mask)
+    p = integer_eval.softmax(torch.from_numpy(x), mask)
     same(p[..., :keys], numerics.softmax(x[..., :keys]))
     assert not p[..., keys:].any()
 
@@ -89,7 +88,9 @@ def test_masked_keys_are_as_if_they_were_not_there(seed, keys, masked):
 def test_codes(seed, bits, scheme, granularity, axes, clip):
     x = normal(seed, 3, 4, 5)
     x[0] *= seed % 2  # sometimes a constant unit
-    ours = exact.quantize(torch.from_numpy(x), ActivationScheme(scheme, granularity, clip=clip), bits, granularity)
+    ours = integer_eval.quantize(
+        torch.from_numpy(x), ActivationScheme(scheme, granularity, clip=clip), bits, granularity
+    )
     expected = numerics.quantize(x, axes, bits=bits, symmetric=scheme == "symmetric", clip=clip)
     for one, other in zip(ours, (expected.codes, expected.scale, expected.offset), strict=True):
         same(one, other)
@@ -102,8 +103,8 @@ def test_linear(seed, width, largest):
     weight = rng.integers(-largest, largest + 1, (7, width))
     scale, bias = rng.random((7, 1), np.float32), normal(seed, 7)
     expected = numerics.linear(x, weight, scale[:, 0], bias)
-    ours = exact.linear(
-        as_torch(x), Weight.of(torch.from_numpy(weight), torch.from_numpy(scale)), torch.from_numpy(bias)
+    ours = integer_eval.linear(
+        as_torch(x), IntegerWeight.from_codes(torch.from_numpy(weight), torch.from_numpy(scale)), torch.from_numpy(bias)
     )
     same(ours, expected)
     plain = (x.scale * x.codes.astype(float) + x.offset) @ (scale * weight).astype(float).T + bias
@@ -116,12 +117,12 @@ def test_attention(seed, keys):
     k = numerics.quantize(normal(seed + 1, 2, keys, 8), (-1,))
     v = numerics.quantize(normal(seed + 2, 2, keys, 8), (-2, -1))
     scores = numerics.scores(q, k, 8**-0.5)
-    same(exact.scores(as_torch(q), as_torch(k), 8**-0.5), scores)
+    same(integer_eval.scores(as_torch(q), as_torch(k), 8**-0.5), scores)
     q_hat, k_hat, v_hat = (a.scale * a.codes.astype(float) + a.offset for a in (q, k, v))
     np.testing.assert_allclose(scores, q_hat @ k_hat.swapaxes(-1, -2) * 8**-0.5, atol=1e-5)
     p = numerics.quantize(numerics.softmax(scores), (-1,))
     context = numerics.context(p, v)
-    same(exact.context(as_torch(p), as_torch(v), None), context)
+    same(integer_eval.context(as_torch(p), as_torch(v), None), context)
     np.testing.assert_allclose(context, (p.scale * p.codes.astype(float) + p.offset) @ v_hat, atol=1e-5)
 
 

@@ -84,7 +84,7 @@ def test_query_key_and_value_quantize_their_input_once(monkeypatch):
     calls = []
     from ternarybert.student import activations
 
-    for name in ("fake_quantize", "quantize_through"):
+    for name in ("fake_quantize", "quantize_straight_through"):
         original = getattr(activations, name)
         monkeypatch.setattr(activations, name, lambda *a, how=original, **k: calls.append(1) or how(*a, **k))
     student = make_student(tiny.bert(num_hidden_layers=1), PRESETS["default"])
@@ -115,9 +115,9 @@ def test_a_student_can_be_copied_after_a_forward_pass():
 
 def test_padding_is_forgotten_when_there_is_none():
     padding = Padding()
-    padding.see(torch.tensor([[1, 0]]))
+    padding.set_mask(torch.tensor([[1, 0]]))
     assert padding.mask is not None
-    padding.see(torch.ones(1, 2))
+    padding.set_mask(torch.ones(1, 2))
     assert padding.mask is None
-    padding.see(None)
+    padding.set_mask(None)
     assert padding.mask is None

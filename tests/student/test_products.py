@@ -1,4 +1,4 @@
-"""Products by the native kernels: exact.linear's bits, and the gradients of fake quantization."""
+"""Integer products: the bits of numerics.linear, the gradients of fake quantization, and gradients in bfloat16."""
 
 import pytest
 import torch
@@ -7,9 +7,7 @@ from hypothesis import strategies as st
 
 from ternarybert.errors import KernelError
 from ternarybert.recipe import LAYER, PRESETS, ROW, SAMPLE, TENSOR, TOKEN, ActivationScheme, WeightScheme
-from ternarybert.student import TernaryLinear, make_student
-from ternarybert.student import integer_eval as exact
-from ternarybert.student import products as native
+from ternarybert.student import TernaryLinear, integer_eval, make_student, products
 from ternarybert.student.activations import ActivationQuantizer, Padding
 from tests import tiny
 
@@ -20,8 +18,8 @@ METHODS = {2: ("twn", "lat"), 3: ("laq",), 4: ("laq",), 8: ("symmetric",)}
 def calls(monkeypatch):
     """Shapes of the weights that the native kernels multiplied with."""
     seen = []
-    original = native.multiply
-    monkeypatch.setattr(native, "multiply", lambda x, w, *rest: seen.append(tuple(w.shape)) or original(x, w, *rest))
+    original = products.multiply
+    monkeypatch.setattr(products, "multiply", lambda x, w, *rest: seen.append(tuple(w.shape)) or original(x, w, *rest))
     return seen
 
 
@@ -45,7 +43,7 @@ def layers(draw):
     mask = torch.rand(sequences, tokens) < 0.8
     mask[:, 0] = True
     padding = Padding()
-    padding.see(mask)
+    padding.set_mask(mask)
     quantizer = ActivationQuantizer(activation, draw(st.sampled_from([8, 8, 4])), padding)
     x = torch.randn(sequences, tokens, plain.in_features)
     return TernaryLinear.from_linear(plain, scheme, bits, quantizer), x
@@ -59,7 +57,7 @@ def test_an_evaluation_has_the_same_bits(layer_and_input, threads):
     try:
         with torch.no_grad(), pytest.MonkeyPatch.context() as patch:
             ours = layer.eval()(x)
-            patch.setattr(native, "fits", lambda *_: False)
+            patch.setattr(products, "kernels_apply", lambda *_: False)
             assert torch.equal(ours, layer(x))
     finally:
         torch.set_num_threads(before)
@@ -80,17 +78,17 @@ def test_training_has_the_gradients_of_fake_quantization(layer_and_input):
     towards = torch.randn(*x.shape[:-1], layer.out_features)
     ours = trained(layer, x, towards)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(native, "fits", lambda *_: False)
+        patch.setattr(products, "kernels_apply", lambda *_: False)
         for one, other in zip(ours, trained(layer, x, towards), strict=True):
             torch.testing.assert_close(one, other, rtol=1e-5, atol=1e-5 * float(other.abs().max()))
 
 
-def test_bfloat16_shortens_the_gradients_alone():
+def test_bfloat16_changes_only_the_gradients():
     quantizer = ActivationQuantizer(ActivationScheme(granularity=TOKEN), 8, Padding())
     layer = TernaryLinear.from_linear(torch.nn.Linear(192, 96), WeightScheme(), 2, quantizer)
     x, towards = torch.randn(4, 50, 192), torch.randn(4, 50, 96)
     exact_y, *exact_gradients = trained(layer, x, towards)
-    layer.gradients = torch.bfloat16
+    layer.gradient_dtype = torch.bfloat16
     y, *gradients = trained(layer, x, towards)
     assert torch.equal(y, exact_y)
     for one, other in zip(gradients, exact_gradients, strict=True):
@@ -141,6 +139,55 @@ def test_a_forced_kernel_is_used(monkeypatch, calls):
 def test_weights_are_quantized_once_for_training_and_evaluation():
     linear = TernaryLinear.from_linear(torch.nn.Linear(6, 4), WeightScheme(), 2, None)
     integers = linear.integers()
-    assert isinstance(integers, exact.Weight)
+    assert isinstance(integers, integer_eval.IntegerWeight)
     assert torch.equal(linear.w_hat(), integers.codes * integers.scale)
     assert linear.integers() is integers
+
+
+SIZE = st.integers(1, 40)
+
+
+def float_gradients(x, w, bias, dtype, upstream):
+    """The outputs, and the gradients of inputs, weights and bias."""
+    leaves = [None if each is None else each.clone().requires_grad_() for each in (x, w, bias)]
+    y = products.float_linear(*leaves, dtype)
+    y.backward(upstream)
+    return y.detach(), [leaf.grad for leaf in leaves if leaf is not None]
+
+
+@given(batch=st.integers(1, 3), rows=SIZE, inputs=SIZE, outputs=SIZE, biased=st.booleans(), seed=st.integers(0, 9999))
+def test_outputs_are_exact_and_gradients_close(batch, rows, inputs, outputs, biased, seed):
+    draw = torch.Generator().manual_seed(seed)
+    x, w = torch.randn(batch, rows, inputs, generator=draw), torch.randn(outputs, inputs, generator=draw)
+    bias = torch.randn(outputs, generator=draw) if biased else None
+    upstream = torch.randn(batch, rows, outputs, generator=draw)
+    y, exact = float_gradients(x, w, bias, torch.float32, upstream)
+    y_narrow, narrow = float_gradients(x, w, bias, torch.bfloat16, upstream)
+    assert torch.equal(y, y_narrow)
+    # Both factors and the sum are rounded to 8 significant bits, by up to 2^-8 each; the bias is spared.
+    of_x = upstream.abs() @ w.abs()
+    of_w = upstream.abs().flatten(0, 1).T @ x.abs().flatten(0, 1)
+    for got, wanted, most in zip(narrow, exact, (of_x, of_w), strict=False):
+        assert ((got - wanted).abs() <= 3.1 * 2**-8 * most + 1e-6).all()
+    if biased:
+        assert torch.equal(narrow[2], exact[2])
+    assert all(each.dtype is torch.float32 for each in narrow)
+
+
+def test_only_the_required_gradients_are_computed():
+    x, w = torch.randn(5, 4), torch.randn(3, 4, requires_grad=True)
+    products.float_linear(x, w, None, torch.bfloat16).sum().backward()
+    assert x.grad is None
+    assert w.grad is not None
+    assert torch.equal(products.float_linear(x, w, None, torch.float32), torch.nn.functional.linear(x, w))
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_gradients_that_bfloat16_holds_are_exact(seed):
+    draw = torch.Generator().manual_seed(seed)
+    x, w = (torch.randint(-3, 4, (4, 6), generator=draw).float() for _ in range(2))
+    upstream = torch.randint(-2, 3, (4, 4), generator=draw).float()
+    _, exact = float_gradients(x, w, None, torch.float32, upstream)
+    _, narrow = float_gradients(x, w, None, torch.bfloat16, upstream)
+    for got, wanted in zip(narrow, exact, strict=True):
+        assert torch.equal(got, wanted)

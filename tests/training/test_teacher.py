@@ -18,7 +18,7 @@ SHORT = Settings(device="cpu", bf16=True)
 
 
 def gradients(student):
-    return {module.gradients for module in student.modules() if isinstance(module, TernaryLinear)}
+    return {module.gradient_dtype for module in student.modules() if isinstance(module, TernaryLinear)}
 
 
 @pytest.mark.parametrize("bits", ["2-2-8", "2-2-32"])
@@ -50,4 +50,4 @@ def test_all_others_are_left_to_autocast(monkeypatch):
 def test_a_baseline_is_shortened_too():
     model = quantize_model(tiny.bert(), lambda _: partial(minmax, bits=8), activation_bits=8)
     assert not shorten(model, SHORT).bf16
-    assert {layer.gradients for layer in model.modules() if isinstance(layer, BaselineLinear)} == {torch.bfloat16}
+    assert {layer.gradient_dtype for layer in model.modules() if isinstance(layer, BaselineLinear)} == {torch.bfloat16}

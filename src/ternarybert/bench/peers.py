@@ -17,8 +17,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ternarybert.bench.inputs import Tokens, make_tokens
+from ternarybert.families import HeadKind
 from ternarybert.packed.hf_folder import read_config
-from ternarybert.runtime.families import Kind
 
 Result = NDArray[np.float32]
 Run = Callable[[Tokens], Result]
@@ -57,7 +57,7 @@ def _torch_model(run: Path, threads: int) -> Any:
 
     torch.set_num_threads(threads)
     names = read_config(run / PLAIN).get("architectures") or [""]
-    asked = names[0].endswith(Kind.QUESTIONS.value)
+    asked = names[0].endswith(HeadKind.QUESTION_ANSWERING.value)
     auto = transformers.AutoModelForQuestionAnswering if asked else transformers.AutoModelForSequenceClassification
     return auto.from_pretrained(run / PLAIN).eval()
 

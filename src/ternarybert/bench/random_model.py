@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,10 +12,10 @@ from numpy.typing import NDArray
 
 from ternarybert import packed
 from ternarybert.errors import OptionError, suggest
+from ternarybert.families import HeadKind, is_quantized, tensor_shapes
 from ternarybert.packed import PackedModel, PackedTensor
 from ternarybert.packed.weights_file import write_container
 from ternarybert.recipe import PRESETS
-from ternarybert.runtime.families import Kind
 
 VOCABULARY, POSITIONS, LABELS = 30522, 512, 2
 _SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
@@ -45,12 +44,14 @@ def shape_named(name: str) -> Shape:
     return SHAPES[name]
 
 
-def write_random(folder: Path, plain: Path, shape: Shape, kind: Kind = Kind.SEQUENCES, seed: int = 0) -> None:
+def write_random(
+    folder: Path, plain: Path, shape: Shape, kind: HeadKind = HeadKind.SEQUENCE_CLASSIFICATION, seed: int = 0
+) -> None:
     """A BERT classifier, or one that answers questions, with random weights: plain in float32 and packed at 2-2-8."""
-    config, matrices = _config(shape, kind), _matrices(shape, kind)
-    floats = _tensors(shape, matrices, np.random.default_rng(seed))
+    config = _config(shape, kind)
+    floats = _tensors(config, np.random.default_rng(seed))
     recipe = PRESETS["default"]
-    tensors: dict[str, Any] = {name: _ternary(w) if name in _packed(matrices) else w for name, w in floats.items()}
+    tensors: dict[str, Any] = {name: _ternary(w) if is_quantized(name) else w for name, w in floats.items()}
     packed.write(folder, PackedModel(config, tensors, str(recipe.bits), recipe.to_dict()))
     plain.mkdir()
     words = [*_SPECIAL, *(f"w{i}" for i in range(len(_SPECIAL), VOCABULARY))]
@@ -68,7 +69,7 @@ def _ternary(w: NDArray[np.float32]) -> PackedTensor:
     return PackedTensor.pack((np.sign(w) * kept).astype(np.int8), np.atleast_1d(scale).astype(np.float32), bits=2)
 
 
-def _config(shape: Shape, kind: Kind) -> dict[str, Any]:
+def _config(shape: Shape, kind: HeadKind) -> dict[str, Any]:
     return {
         "model_type": "bert",
         "architectures": [f"Bert{kind.value}"],
@@ -85,43 +86,15 @@ def _config(shape: Shape, kind: Kind) -> dict[str, Any]:
     }
 
 
-def _tensors(
-    shape: Shape, matrices: dict[str, tuple[int, int]], rng: np.random.Generator
-) -> dict[str, NDArray[np.float32]]:
-    d = shape.hidden
-    tensors = {
-        f"{name}.weight": rng.normal(0, 1 / np.sqrt(d), size).astype(np.float32) for name, size in matrices.items()
-    }
-    for name, (rows, _) in matrices.items():
-        if "embeddings" not in name:
-            tensors[f"{name}.bias"] = rng.normal(0, 0.02, rows).astype(np.float32)
-    for name in ("embeddings", *(f"encoder.layer.{i}.{part}" for i in range(shape.layers) for part in _WITH_NORM)):
-        tensors[f"bert.{name}.LayerNorm.weight"] = np.ones(d, np.float32)
-        tensors[f"bert.{name}.LayerNorm.bias"] = np.zeros(d, np.float32)
-    return tensors
+def _tensors(config: dict[str, Any], rng: np.random.Generator) -> dict[str, NDArray[np.float32]]:
+    return {name: _random(name, shape, config["hidden_size"], rng) for name, shape in tensor_shapes(config).items()}
 
 
-_WITH_NORM = ("attention.output", "output")
-
-
-def _matrices(shape: Shape, kind: Kind) -> dict[str, tuple[int, int]]:
-    d, wide = shape.hidden, shape.intermediate
-    parts = {f"attention.{name}": (d, d) for name in ("self.query", "self.key", "self.value", "output.dense")}
-    parts |= {"intermediate.dense": (wide, d), "output.dense": (d, wide)}
-    rows = {"word": VOCABULARY, "position": POSITIONS, "token_type": 2}
-    # Whoever answers questions reads every token, and has no pooler.
-    asked = kind == Kind.QUESTIONS
-    head = {"qa_outputs": (2, d)} if asked else {"bert.pooler.dense": (d, d), "classifier": (LABELS, d)}
-    return {
-        **{f"bert.embeddings.{name}_embeddings": (n, d) for name, n in rows.items()},
-        **{f"bert.encoder.layer.{i}.{name}": size for i in range(shape.layers) for name, size in parts.items()},
-        **head,
-    }
-
-
-def _packed(matrices: Iterable[str]) -> set[str]:
-    plain = ("position_embeddings", "token_type_embeddings", "classifier", "qa_outputs")
-    return {f"{name}.weight" for name in matrices if not name.endswith(plain)}
+def _random(name: str, shape: tuple[int, ...], hidden: int, rng: np.random.Generator) -> NDArray[np.float32]:
+    if "LayerNorm" in name:
+        return np.full(shape, name.endswith("weight"), np.float32)
+    deviation = 0.02 if name.endswith("bias") else 1 / np.sqrt(hidden)
+    return rng.normal(0, deviation, shape).astype(np.float32)
 
 
 def products(shape: Shape, lengths: list[int]) -> int:

@@ -18,7 +18,7 @@ from ternarybert.bench.peers import OURS
 from ternarybert.bench.random_model import Shape, products
 from ternarybert.bench.run import Plan, Timing, ratios
 from ternarybert.errors import MissingExtraError
-from ternarybert.runtime.engine import peak_gmacs
+from ternarybert.native import peak_gmacs
 
 _COLOURS = {"ternarybert": "#c0392b"}
 _OTHERS = ("#34495e", "#5d7389", "#8aa0b4", "#b3c2cf", "#d5dde4")

@@ -23,10 +23,10 @@ import numpy as np
 from ternarybert.bench.inputs import CHECK, SHAPES, Tokens, read_inputs, write_inputs
 from ternarybert.bench.peers import OURS, PACKED, PEERS, PLAIN, Peer
 from ternarybert.errors import MissingExtraError, OptionError, suggest
+from ternarybert.families import HeadKind, head_kind
+from ternarybert.native import KERNEL_VARIABLE, choose_kernel
 from ternarybert.packed.folder import read
 from ternarybert.packed.hf_folder import read_config, write_plain
-from ternarybert.runtime.engine import KERNEL_VARIABLE, chosen_kernel
-from ternarybert.runtime.families import Kind, kind_of
 
 Tell = Callable[[str], None]
 
@@ -40,7 +40,7 @@ class Plan:
     threads: int = 1
     rounds: int = 5
     seconds: float = 0.5
-    kernel: str = field(default_factory=chosen_kernel)  # of ours
+    kernel: str = field(default_factory=choose_kernel)  # of ours
 
 
 @dataclass
@@ -109,7 +109,7 @@ def bench(
     """
     peers = [_peer(name) for name in plan.engines]
     for folder in (model, plain):
-        if folder is not None and kind_of(read_config(folder)) is not Kind.SEQUENCES:
+        if folder is not None and head_kind(read_config(folder)) is not HeadKind.SEQUENCE_CLASSIFICATION:
             raise OptionError(f"{folder} is not a text classifier, and only those are timed")
     tell("preparing the model")
     _prepare(model, plain, run, tuple(plan.shapes))

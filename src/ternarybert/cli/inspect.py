@@ -112,10 +112,10 @@ def _show(console: Console, title: str, inspection: Inspection, *, every: bool) 
     from rich import box
     from rich.table import Table
 
-    from ternarybert.packed.names import in_order
+    from ternarybert.families import natural_order
 
     listed = [tensor for tensor in inspection.tensors if every or tensor.granularity is not None]
-    rows = [_row(tensor) for tensor in sorted(listed, key=lambda tensor: in_order(tensor.name))]
+    rows = [_row(tensor) for tensor in sorted(listed, key=lambda tensor: natural_order(tensor.name))]
     if rest := [tensor for tensor in inspection.tensors if tensor not in listed]:
         rows.append({"tensor": f"{len(rest)} tensors that stay float", "bytes": f"{sum(t.bytes for t in rest):,}"})
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
@@ -131,7 +131,7 @@ def _show(console: Console, title: str, inspection: Inspection, *, every: bool) 
 
 
 def _row(tensor: TensorStats) -> dict[str, str]:
-    from ternarybert.packed.names import short_name
+    from ternarybert.families import short_name
 
     return {
         "tensor": short_name(tensor.name),

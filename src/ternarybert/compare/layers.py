@@ -38,7 +38,7 @@ from ternarybert.quantize.uniform import value_range
 from ternarybert.recipe import TENSOR
 from ternarybert.student import products
 from ternarybert.student.activations import Padding
-from ternarybert.student.products import ShortGradients
+from ternarybert.student.products import Bf16Gradients
 
 DECAY = 0.99  # of the released code's 0.9999 a short run would only ever see the first batch
 
@@ -120,7 +120,7 @@ class BaselineWeight(nn.Module):
         return straight_through(self.weight, self.stored().w_hat)
 
 
-class BaselineLinear(BaselineWeight, ShortGradients, nn.Linear):
+class BaselineLinear(BaselineWeight, Bf16Gradients, nn.Linear):
     """A linear layer."""
 
     quantize_input: nn.Module | None
@@ -139,7 +139,7 @@ class BaselineLinear(BaselineWeight, ShortGradients, nn.Linear):
     def forward(self, x: Tensor) -> Tensor:
         """Q_a(x) Q_w(W)ᵀ + b."""
         x = x if self.quantize_input is None else self.quantize_input(x)
-        return products.bf16_linear(x, self.w_tilde(), self.bias, self.gradients)
+        return products.float_linear(x, self.w_tilde(), self.bias, self.gradient_dtype)
 
 
 class BaselineEmbedding(BaselineWeight, nn.Embedding):

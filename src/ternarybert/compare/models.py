@@ -20,8 +20,8 @@ from transformers import PreTrainedModel
 from ternarybert.compare.layers import BaselineEmbedding, BaselineLinear, MovingRange, Noise
 from ternarybert.compare.quantizers import WeightQuantizer
 from ternarybert.errors import UnsupportedModelError
+from ternarybert.families import family_of
 from ternarybert.student.activations import Padding
-from ternarybert.student.convert import family_of
 
 
 @dataclass(frozen=True)
@@ -40,14 +40,14 @@ class Place:
 
 def places(model: PreTrainedModel) -> list[Place]:
     """All weights that are quantized, in the model's order."""
-    family, encoder = family_of(model), model.base_model
-    found = [Place(family.word_embedding, encoder.get_submodule(family.word_embedding), None)]
+    family, encoder = family_of(model.config), model.base_model
+    found = [Place(family.w_e, encoder.get_submodule(family.w_e), None)]
     for number, layer in enumerate(encoder.get_submodule(family.layers)):
         for name, module in layer.named_modules():
             if isinstance(module, nn.Linear):
                 found.append(Place(f"{family.layers}.{number}.{name}", module, number))
-    if family.pooler is not None and getattr(encoder, "pooler", None) is not None:
-        found.append(Place(family.pooler, encoder.get_submodule(family.pooler), None))
+    if family.w_p is not None and getattr(encoder, "pooler", None) is not None:
+        found.append(Place(family.w_p, encoder.get_submodule(family.w_p), None))
     return found
 
 
@@ -104,7 +104,7 @@ def layer_drop(model: PreTrainedModel, keep_every: int = 2) -> PreTrainedModel:
 
     The rate is the one the authors advise for a target depth: the share of layers that will go.
     """
-    layers = model.base_model.get_submodule(family_of(model).layers)
+    layers = model.base_model.get_submodule(family_of(model.config).layers)
     kept = set(range(keep_every - 1, len(layers), keep_every))
     rate = 1 - len(kept) / len(layers)
     for number, layer in enumerate(list(layers)):
@@ -120,13 +120,13 @@ def dropped_parameters(model: nn.Module) -> int:
 
 def shallower(model: PreTrainedModel, keep_every: int = 2) -> PreTrainedModel:
     """A student with every second layer of the teacher, as TinyBERT's layer map pairs them."""
-    name, depth = family_of(model).layers, model.config.num_hidden_layers
+    name, depth = family_of(model.config).layers, model.config.num_hidden_layers
     if depth % keep_every:
         raise UnsupportedModelError(f"{depth} layers cannot be halved; TinyBERT needs an even number")
     student = copy.deepcopy(model)
     kept = list(student.base_model.get_submodule(name))[keep_every - 1 :: keep_every]
     student.base_model.set_submodule(name, nn.ModuleList(kept))
-    for attribute in ("num_hidden_layers", "n_layers"):
+    for attribute in family_of(model.config).config_keys["layers"]:
         if attribute in student.config.to_dict():
             setattr(student.config, attribute, len(kept))
     return student

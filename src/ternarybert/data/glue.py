@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from ternarybert.data.labels import as_number, listed
 from ternarybert.data.readers import Table, read_plain_tsv
 from ternarybert.data.task import Task, TaskData, import_datasets, make_dataset
-from ternarybert.errors import DataError, HubError, LabelError, nearby, suggest
+from ternarybert.errors import DataError, HubError, LabelError, suggest, suggest_path
 
 if TYPE_CHECKING:
     from datasets import Dataset
@@ -179,7 +179,7 @@ def _record(name: str) -> Glue:
 
 def _task_folder(record: Glue, folder: Path) -> Path:
     if not folder.is_dir():
-        raise DataError(f"{folder} is not a folder{nearby(folder)}")
+        raise DataError(f"{folder} is not a folder{suggest_path(folder)}")
     inside = [path for path in sorted(folder.iterdir()) if path.is_dir() and _key(path.name) == record.task.name]
     for candidate in (folder, *inside):
         if any((candidate / file).is_file() for file in _files(record)):

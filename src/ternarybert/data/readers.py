@@ -26,7 +26,7 @@ from itertools import compress, islice
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from ternarybert.errors import DataError, MissingExtraError, nearby, suggest
+from ternarybert.errors import DataError, MissingExtraError, suggest, suggest_path
 
 Row: TypeAlias = tuple[int, dict[str, object]]  # the line or row where it stands, and its fields
 
@@ -70,7 +70,9 @@ def open_rows(path: str | Path) -> Rows:
     """Open CSV, TSV, JSON lines, a JSON list, parquet or plain text, by the file's suffix."""
     path = Path(path)
     if not path.is_file():
-        raise DataError(f"{path} is a folder; give a file" if path.is_dir() else f"{path} does not exist{nearby(path)}")
+        raise DataError(
+            f"{path} is a folder; give a file" if path.is_dir() else f"{path} does not exist{suggest_path(path)}"
+        )
     kind = path.suffix.lower()
     if kind not in _READERS:
         raise DataError(f"{path}: unknown kind of file '{path.suffix}'{suggest(path.suffix, _READERS)}")

@@ -1,7 +1,7 @@
 """transformers plug-in: importing this makes `AutoModel….from_pretrained(packed folder)` and `pipeline` work.
 
-transformers finds plug-ins in no other way. Without the import it warns about an unknown quantization type and gives a
-model with random weights; `load_torch` cannot be called without it. Documentation: docs/how-to/transformers.md.
+transformers has no other way to find plug-ins. Without the import it only warns about an unknown quantization type and
+returns a model with random weights; `load_torch` registers the format itself. Documentation: docs/transformers.md.
 """
 
 from ternarybert.errors import MissingExtraError
@@ -12,7 +12,7 @@ try:
 
     from ternarybert.hf.quantizer import TernaryBertConfig, TernaryBertQuantizer, load_torch
 except ImportError as error:
-    raise MissingExtraError("torch models need more: pip install 'ternarybert[train]'") from error
+    raise MissingExtraError("torch models need the train extra: pip install 'ternarybert[train]'") from error
 from ternarybert.packed.manifest import QUANT_METHOD
 
 if QUANT_METHOD not in AUTO_QUANTIZER_MAPPING:  # registering twice, as after a reload, is an error

@@ -1,7 +1,7 @@
 """The packed folder: what a ternary model is on disk.
 
-`codec` turns codes into bytes, `tensor` and `model` say what a folder holds, `file` reads and writes it. NumPy and the
-standard library only, so that whoever serves a model needs no torch. The format: docs/reference/format.md.
+`folder` reads and writes it, `tensor` and `model` are its content, `codec` turns codes into bytes. Needs only NumPy and
+the standard library, so that serving a model needs no torch. The format: docs/format.md.
 """
 
 from ternarybert.packed.folder import is_packed, read, write

@@ -1,11 +1,11 @@
-"""The packed folder: a Hugging Face folder whose weights are a fifteenth of their size.
+"""Reading and writing packed folders: Hugging Face folders with weights of a fifteenth of their size.
 
     config.json         the model's configuration and `quantization_config` (manifest.py)
     model.safetensors   X.weight.codes and X.weight.scale for what is packed, everything else under its name
     metrics.json        scores and sizes, optional
-    ..                  tokenizer, model card: whatever the exporter adds, not looked at here
+    ...                 tokenizer, model card: whatever the exporter adds; ignored here
 
-`read` gives a model only after every byte it hands out was checked; `write` leaves a complete folder or none.
+`read` returns a model only after checking every byte of it; `write` leaves a complete folder or none.
 The format, byte by byte: docs/format.md.
 """
 
@@ -17,6 +17,7 @@ import shutil
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
+from reprlib import repr as show
 from typing import Any, cast
 
 import numpy as np
@@ -28,7 +29,7 @@ from ternarybert.errors import (
     PackedConfigError,
     PackedTensorError,
     UnsafeFileError,
-    nearby,
+    suggest_path,
 )
 from ternarybert.packed import manifest, strict_json
 from ternarybert.packed.manifest import FORMAT_VERSION, QUANT_METHOD, Float, Layout, Manifest, PackedSpec, PlainSpec
@@ -49,13 +50,13 @@ def write(
     half: bool = False,
     force: bool = False,
 ) -> None:
-    """Write the folder, all or nothing; `force` replaces a packed folder, `half` stores plain tensors as float16."""
-    place, extra = Path(folder).absolute(), extra_files or {}  # so that "." has a name and a parent
+    """Write a packed folder, all or nothing; `force` replaces one, `half` stores the float tensors as float16."""
+    place, extra = Path(folder).absolute(), extra_files or {}  # absolute, so that "." has a name and a parent
     model.check()
     _check_extra(extra)
     tensors = model.tensors
     if half:
-        # transformers computes in the dtype of the first tensor it finds, unless the config names one.
+        # Unless the config names a dtype, transformers computes in that of the first tensor.
         model = replace(model, config={**model.config, "dtype": model.config.get("dtype") or "float32"})
         tensors = {name: _halved(name, tensor) for name, tensor in tensors.items()}
     with files.writing(folder):
@@ -63,13 +64,13 @@ def write(
 
 
 def read(folder: str | Path) -> PackedModel:
-    """Read and check the folder; the tensors are views of the mapped file."""
+    """Read and check a packed folder; the tensors are views of the mapped file."""
     with files.reading(folder):
         return _read(Path(folder))
 
 
 def is_packed(folder: str | Path) -> bool:
-    """Tell whether this is a packed folder, of whatever format version; what is broken cannot be told, and is named."""
+    """Whether this is a packed folder, of any format version; a broken config.json is an error."""
     with files.reading(folder):
         if not files.find_file(Path(folder), CONFIG):
             return False
@@ -88,16 +89,16 @@ def load_object(place: Path, name: str) -> dict[str, Any]:
     except ValueError as error:
         raise PackedConfigError(f"{name} is not JSON: {error}") from None
     if not isinstance(value, dict):
-        raise PackedConfigError(f"{name} is not a JSON object")
+        raise PackedConfigError(f"{name} is not a JSON object but {show(value)}")
     return value
 
 
 def json_bytes(name: str, value: object) -> bytes:
-    """Make the bytes of a JSON file of the folder."""
+    """The bytes of a JSON file of the folder."""
     try:
         data = strict_json.dumps(value)
     except ValueError as error:
-        raise PackedConfigError(f"what goes into {name} is not JSON: {error}") from None
+        raise PackedConfigError(f"{name} cannot be written as JSON: {error}") from None
     if len(data) > JSON_LIMIT:
         raise PackedConfigError(f"{name} would be {len(data)} bytes long; the limit is {JSON_LIMIT}")
     return data
@@ -108,7 +109,7 @@ def json_bytes(name: str, value: object) -> bytes:
 
 def _read(place: Path) -> PackedModel:
     if not place.is_dir():
-        raise NotPackedError(f"there is no such folder{nearby(place)}")
+        raise NotPackedError(f"there is no such folder{suggest_path(place)}")
     files.refuse_escapes(place)
     config = load_object(place, CONFIG)
     announced = manifest.parse(config)
@@ -126,17 +127,17 @@ def _load_arrays(place: Path, announced: Manifest) -> dict[str, Array]:
     if path is None:
         pickled = sorted(path.name for path in place.iterdir() if path.name.lower().endswith(files.PICKLED))
         if pickled:
-            raise UnsafeFileError(f"there is no {WEIGHTS}, and {pickled[0]} is a pickled file, which is never read")
+            raise UnsafeFileError(f"there is no {WEIGHTS}; {pickled[0]} is a pickled file, which is never read")
         raise NotPackedError(f"there is no {WEIGHTS}")
     arrays, mapped = map_container(path)
     _check_layout(announced.layout(), arrays)
     if announced.sha256 and hashlib.sha256(mapped).hexdigest() != announced.sha256:
-        raise ContainerError(f"{WEIGHTS} is damaged: its SHA-256 is not the one in config.json; copy it again")
+        raise ContainerError(f"{WEIGHTS} is damaged: its SHA-256 differs from the one in config.json; copy it again")
     return arrays
 
 
 def _check_layout(expected: Layout, arrays: Mapping[str, Array]) -> None:
-    for names, reason in ((expected.keys() - arrays, "lacks"), (arrays.keys() - expected, "has, but not config.json,")):
+    for names, reason in ((expected.keys() - arrays, "lacks"), (arrays.keys() - expected, "has, unlike config.json,")):
         if names:
             more = f" and {len(names) - 1} more" if len(names) > 1 else ""
             raise PackedTensorError(f"{WEIGHTS} {reason} the tensor '{min(names)}'{more}")
@@ -144,7 +145,7 @@ def _check_layout(expected: Layout, arrays: Mapping[str, Array]) -> None:
         array = arrays[name]
         if array.dtype != dtype or array.shape != shape:
             raise PackedTensorError(
-                f"tensor '{name}' is {array.dtype} of shape {array.shape}; config.json says {dtype} of {shape}"
+                f"tensor '{name}' is {array.dtype} of shape {array.shape}; config.json has {dtype} of {shape}"
             )
 
 
@@ -167,7 +168,7 @@ def _check_extra(extra: Mapping[str, bytes | Path]) -> None:
         if not _EXTRA_NAME.fullmatch(name) or name in (CONFIG, WEIGHTS, METRICS):
             raise UnsafeFileError(f"{name!r} cannot be the name of an additional file")
         if name.lower().endswith(files.PICKLED):
-            raise UnsafeFileError(f"{name} is a pickled file, which does not belong into a packed folder")
+            raise UnsafeFileError(f"{name} is a pickled file; a packed folder must not contain one")
         if isinstance(content, Path) and not content.is_file():
             raise UnsafeFileError(f"{content} is not a regular file")
 

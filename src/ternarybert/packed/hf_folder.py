@@ -43,12 +43,12 @@ from ternarybert.errors import (
     PackedTensorError,
     RecipeError,
     UnsafeFileError,
-    nearby,
+    suggest_path,
 )
+from ternarybert.families import is_quantized, is_word_embedding
 from ternarybert.packed.folder import CONFIG, WEIGHTS, json_bytes, load_object
 from ternarybert.packed.manifest import Float
 from ternarybert.packed.model import PackedModel
-from ternarybert.packed.names import is_quantized, is_word_embedding
 from ternarybert.packed.tensor import PackedTensor, as_float32
 from ternarybert.packed.weights_file import Array, map_any, write_container
 from ternarybert.recipe import Granularity, Recipe
@@ -67,7 +67,7 @@ _ADVICE = (
 def gather(place: Path, read: Callable[[Path], Mapping[str, T]]) -> dict[str, T]:
     """What `read` gives for the tensors of each file, of all files together."""
     if not place.is_dir():
-        raise NotPackedError(f"there is no such folder{nearby(place)}")
+        raise NotPackedError(f"there is no such folder{suggest_path(place)}")
     if whole := files.find_file(place, WEIGHTS):
         return dict(read(whole))
     index = _read_index(place) if files.find_file(place, INDEX) else None

@@ -1,10 +1,10 @@
 """What is in a packed model, and how small it is: numbers for tables, JSON and reports.
 
-`inspect_model` measures a packed model, also against the float weights it came from. `estimate` says what a plain
-Hugging Face model would become; it needs names and shapes only.
+`inspect_model` measures a packed model, optionally against the float weights it was made from. `estimate` predicts the
+size of a plain Hugging Face model after packing, from names and shapes alone.
 
-Damage is told by several numbers, because one hides things: the relative L2 error |w_hat - w| / |w| sees the scale, the
-cosine of w_hat and w does not, and the share of zeros tells whether a threshold went astray.
+Quantization error takes several numbers, because one hides things: the relative L2 error |w_hat - w| / |w| depends on
+the scale, the cosine of w_hat and w does not, and the share of zeros shows a bad threshold.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ import numpy as np
 import numpy.typing as npt
 
 from ternarybert.errors import PackedTensorError
+from ternarybert.families import FAMILIES, Shapes, is_quantized, is_word_embedding
 from ternarybert.packed.codec import Coding
 from ternarybert.packed.hf_folder import gather
 from ternarybert.packed.manifest import Float, parse_bits
 from ternarybert.packed.model import PackedModel
-from ternarybert.packed.names import Shapes, is_quantized, is_word_embedding
 from ternarybert.packed.tensor import PackedTensor
 from ternarybert.packed.weights_file import read_shapes
 from ternarybert.storage import reading
@@ -34,7 +34,7 @@ _BLOCK = 1 << 20  # elements compared together, in float64
 
 @dataclass(frozen=True)
 class TensorStats:
-    """One tensor; what does not apply or was not measured is None."""
+    """Numbers of one tensor; None where they do not apply or were not measured."""
 
     name: str
     shape: tuple[int, ...]
@@ -52,14 +52,14 @@ class TensorStats:
 
 @dataclass(frozen=True)
 class Inspection:
-    """All tensors of a model and their sum."""
+    """Numbers of all tensors of a model, and their sums."""
 
     bits: str
     tensors: tuple[TensorStats, ...]
 
     @property
     def bytes(self) -> int:
-        """Bytes of all tensors; the file has a header of some kilobytes on top."""
+        """Bytes of all tensors; the file also has a header of some kilobytes."""
         return sum(tensor.bytes for tensor in self.tensors)
 
     @property
@@ -83,7 +83,7 @@ class Inspection:
         return self.float32_bytes / self.bytes
 
     def as_dict(self) -> dict[str, Any]:
-        """Give everything as plain values for JSON."""
+        """Everything as plain values for JSON."""
         totals = {name: getattr(self, name) for name in ("bytes", "float32_bytes", "mb", "mib", "ratio")}
         return {"bits": self.bits, **totals, "tensors": [asdict(tensor) for tensor in self.tensors]}
 
@@ -91,9 +91,11 @@ class Inspection:
 def inspect_model(
     model: PackedModel, reference: Mapping[str, npt.NDArray[np.floating[Any]]] | None = None
 ) -> Inspection:
-    """Measure every tensor; with the float tensors it came from, also how far it is from them."""
+    """Measure every tensor and, given the float tensors it was made from, its error."""
     if reference is not None and not reference.keys() & model.tensors.keys():
-        raise PackedTensorError("the reference has no tensor of the model's names; is it the model that was packed?")
+        raise PackedTensorError(
+            "the reference has no tensor with a name of the packed model; is it the model that was packed?"
+        )
     compared = reference or {}
     return Inspection(
         model.bits,
@@ -104,10 +106,12 @@ def inspect_model(
 def estimate(
     shapes: Shapes, bits: str = "2-2-8", pooler: bool = True, *, packing: str = "plain", row_wise: bool = False
 ) -> Inspection:
-    """Say what a float model would become; the embedding gets a scale per row, a matrix one unless `row_wise`."""
+    """Sizes after packing; the word embedding has a scale per row, other matrices one unless `row_wise`."""
     w, e = parse_bits(bits)
     if not any(is_quantized(name) for name in shapes):
-        raise PackedTensorError("no tensor has the name of one to quantize; not a BERT, RoBERTa, ELECTRA or DistilBERT")
+        raise PackedTensorError(
+            f"no tensor has the name of a quantized one; supported model types: {', '.join(FAMILIES)}"
+        )
     stats = []
     for name, shape in sorted(shapes.items()):
         width = e if is_word_embedding(name) else w
@@ -115,7 +119,9 @@ def estimate(
             coding = Coding(width, packing=packing if width == 2 else "plain")
             per_row = is_word_embedding(name) or row_wise
             if len(shape) != 2 or 0 in shape:
-                raise PackedTensorError(f"tensor '{name}' is {shape}; only a matrix that is not empty can be packed")
+                raise PackedTensorError(
+                    f"tensor '{name}' is {shape}; only a matrix with rows and columns can be packed"
+                )
             size = shape[0] * coding.row_bytes(shape[1]) + (shape[0] if per_row else 1) * _FLOAT32
             granularity = "row" if per_row else "layer"
             stats.append(TensorStats(name, shape, width, size, granularity, coding.levels, coding.packing))
@@ -125,7 +131,7 @@ def estimate(
 
 
 def folder_shapes(folder: str | Path) -> dict[str, tuple[int, ...]]:
-    """Read names and shapes of a plain Hugging Face folder from its safetensors headers; no weights are loaded."""
+    """Names and shapes of a plain Hugging Face folder, from its safetensors headers; no weights are loaded."""
     with reading(folder):
         return gather(Path(folder), read_shapes)
 
@@ -168,6 +174,8 @@ def _compare(
             norm += float(b @ b)
             difference += float((a - b) @ (a - b))
     if not isfinite(norm):
-        raise PackedTensorError(f"tensor '{name}' of the reference holds NaN, infinity or values too large to compare")
+        raise PackedTensorError(
+            f"tensor '{name}' of the reference contains NaN, infinity or values too large to compare"
+        )
     relative = sqrt(difference / norm) if norm else None
     return relative, dot / (sqrt(norm_hat) * sqrt(norm)) if norm_hat and norm else None  # the product may underflow

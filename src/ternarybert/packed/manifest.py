@@ -1,13 +1,13 @@
-"""`quantization_config` in config.json: what the folder says about itself.
+"""`quantization_config` in config.json: the manifest of a packed folder.
 
-    quant_method    "ternarybert"; transformers picks the plug-in by it
+    quant_method    "ternarybert"; transformers selects the plug-in by it
     format_version  1
     bits            "2-2-8": weights, word embedding, activations (32: not quantized)
     sha256          of model.safetensors
-    recipe          how the model was made, as the trainer wrote it
+    recipe          how the model was made
     tensors         every tensor: packed {bits, granularity, levels, packing, shape}, or plain {dtype, shape}
 
-The list of tensors is complete, so a file that lacks one or has one too many is noticed before anything is used.
+The list of tensors is complete: a file that lacks one, or has one too many, is refused before anything is used.
 """
 
 from __future__ import annotations
@@ -15,15 +15,15 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from reprlib import repr as show  # what others wrote may be endless; messages are not
+from reprlib import repr as show  # values from a file can be arbitrarily long; messages must not be
 from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
 from ternarybert.errors import FormatVersionError, NotPackedError, PackedConfigError, PackedTensorError
+from ternarybert.families import is_word_embedding
 from ternarybert.packed.codec import Coding
-from ternarybert.packed.names import is_word_embedding
 from ternarybert.packed.tensor import PackedTensor
 from ternarybert.packed.weights_file import Array, is_name
 
@@ -43,14 +43,14 @@ _PLAIN_KEYS = {"dtype", "shape"}
 
 @dataclass(frozen=True)
 class PackedSpec:
-    """A packed tensor as announced: `name.codes` and `name.scale` in the file."""
+    """A packed tensor in the manifest: `name.codes` and `name.scale` in the file."""
 
     coding: Coding
     shape: tuple[int, int]
     granularity: str
 
     def layout(self, name: str) -> Layout:
-        """List the arrays that the file must hold for it."""
+        """The arrays that the file must hold for it."""
         rows, columns = self.shape
         return {
             f"{name}.codes": (self.coding.dtype, (rows, self.coding.row_bytes(columns))),
@@ -60,13 +60,13 @@ class PackedSpec:
 
 @dataclass(frozen=True)
 class PlainSpec:
-    """A tensor that stays float, as announced: under its own name in the file."""
+    """A float tensor in the manifest: under its own name in the file."""
 
     dtype: str
     shape: tuple[int, ...]
 
     def layout(self, name: str) -> Layout:
-        """List the array that the file must hold for it."""
+        """The array that the file must hold for it."""
         return {name: (np.dtype(self.dtype), self.shape)}
 
 
@@ -76,21 +76,21 @@ class Manifest:
 
     bits: str
     recipe: dict[str, Any]
-    sha256: str | None  # absent when another program rewrote the weights; then nothing is compared
+    sha256: str | None  # None if another program rewrote the weights; then it is not compared
     tensors: dict[str, PackedSpec | PlainSpec]
 
     def layout(self) -> Layout:
-        """List every array of the file."""
+        """Every array of the file."""
         return _merge(spec.layout(name) for name, spec in self.tensors.items())
 
 
 def describe(tensors: Tensors) -> dict[str, Any]:
-    """Write the list of tensors."""
+    """The list of tensors for the manifest."""
     return {name: _describe_one(tensor) for name, tensor in tensors.items()}
 
 
 def arrays(tensors: Tensors) -> dict[str, Array]:
-    """List every array to be written, under the name it has in the file."""
+    """Every array to write, under its name in the file."""
     return _merge(
         {f"{name}.codes": tensor.codes, f"{name}.scale": tensor.scale}
         if isinstance(tensor, PackedTensor)
@@ -100,29 +100,29 @@ def arrays(tensors: Tensors) -> dict[str, Array]:
 
 
 def parse(config: Mapping[str, Any]) -> Manifest:
-    """Check a config.json's `quantization_config` and read it."""
+    """Read and check the `quantization_config` of a config.json."""
     section = config.get("quantization_config")
     if not isinstance(section, dict) or section.get("quant_method") != QUANT_METHOD:
         raise NotPackedError(
             f"not packed: config.json has no quantization_config with quant_method '{QUANT_METHOD}'; "
-            "`ternarybert ternarize` makes a packed folder of a fine-tuned model"
+            "`ternarybert ternarize` makes a packed folder from a fine-tuned model"
         )
     _check_version(section.get("format_version"))
     bits, recipe, digest = section.get("bits"), section.get("recipe"), section.get("sha256")
     if not isinstance(bits, str):
         raise PackedConfigError(f"bits in quantization_config is {show(bits)}; expected something like '2-2-8'")
     if not isinstance(recipe, dict):
-        raise PackedConfigError("recipe in quantization_config is not an object")
+        raise PackedConfigError(f"recipe in quantization_config is {show(recipe)}; it must be an object")
     if digest is not None and not (isinstance(digest, str) and re.fullmatch("[0-9a-f]{64}", digest)):
-        raise PackedConfigError("sha256 in quantization_config is not 64 hexadecimal digits")
+        raise PackedConfigError(f"sha256 in quantization_config is {show(digest)}; it must be 64 hexadecimal digits")
     entries = section.get("tensors")
     if not isinstance(entries, dict):
-        raise PackedConfigError("tensors in quantization_config is not an object")
+        raise PackedConfigError(f"tensors in quantization_config is {show(entries)}; it must be an object")
     return Manifest(bits, recipe, digest, {name: _parse_one(name, entry) for name, entry in entries.items()})
 
 
 def parse_bits(bits: str) -> tuple[int, int]:
-    """Read W and E of a W-E-A label such as 2-2-8."""
+    """W and E of a W-E-A label such as 2-2-8."""
     match = _BITS.fullmatch(bits)
     if not match:
         raise PackedConfigError(f"bits is {show(bits)}; expected W-E-A such as '2-2-8', W and E of 2, 3, 4, 8 or 32")
@@ -130,26 +130,26 @@ def parse_bits(bits: str) -> tuple[int, int]:
 
 
 def check_bits(bits: str, tensors: Tensors) -> None:
-    """Refuse a label such as 2-2-8 that the tensors belie."""
+    """Refuse a label such as 2-2-8 that does not match the tensors."""
     w, e = parse_bits(bits)
-    for embedding, announced in ((False, w), (True, e)):
+    for embedding, expected in ((False, w), (True, e)):
         packed = {
             name: tensor.bits
             for name, tensor in tensors.items()
             if isinstance(tensor, PackedTensor) and is_word_embedding(name) == embedding
         }
-        if announced != 32 and not packed:
+        if expected != 32 and not packed:
             raise PackedConfigError(f"bits is {bits}, but no {'word embedding' if embedding else 'weight'} is packed")
-        for name, seen in packed.items():
-            if seen != announced:
-                raise PackedConfigError(f"bits is {bits}, but tensor '{name}' has {seen}")
+        for name, found in packed.items():
+            if found != expected:
+                raise PackedConfigError(f"bits is {bits}, but tensor '{name}' has {found} bits")
 
 
 def _merge(parts: Iterable[Mapping[str, T]]) -> dict[str, T]:
     merged: dict[str, T] = {}
     for part in parts:
-        if taken := part.keys() & merged.keys():
-            raise PackedTensorError(f"two tensors would be stored as '{min(taken)}'")
+        if duplicate := part.keys() & merged.keys():
+            raise PackedTensorError(f"two tensors would be stored as '{min(duplicate)}'")
         merged.update(part)
     return merged
 
@@ -159,11 +159,11 @@ def _check_version(version: object) -> None:
         raise PackedConfigError(f"format_version in quantization_config is {show(version)}; it must be an integer")
     if version > FORMAT_VERSION:
         raise FormatVersionError(
-            f"written in format version {version}, newer than {FORMAT_VERSION}: update ternarybert to read it"
+            f"format version {version} is newer than {FORMAT_VERSION}, the one supported here; update ternarybert"
         )
     if version < FORMAT_VERSION:
         raise FormatVersionError(
-            f"written in format version {version}, older than {FORMAT_VERSION}: pack the model again with this version"
+            f"format version {version} is older than {FORMAT_VERSION}, the one supported here; pack the model again"
         )
 
 

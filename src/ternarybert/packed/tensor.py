@@ -1,7 +1,7 @@
 """One quantized matrix: w_hat = scale * codes, with the codes as they lie in the file.
 
-A `PackedTensor` that exists is valid: making one looks at every byte and every scale. It keeps the packed bytes (often
-a view into the mapped file); `unpack` and `dequantize` make new arrays when asked.
+Every `PackedTensor` is valid: its constructor checks every byte and every scale. It keeps the packed bytes, often a
+view of the mapped file; `unpack` and `dequantize` make new arrays.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ class PackedTensor:
 
     def __post_init__(self) -> None:
         if len(self.shape) != 2 or min(self.shape) < 1:
-            raise PackedTensorError(f"the shape is {self.shape}; a matrix with at least one row and column is needed")
+            raise PackedTensorError(f"the shape is {self.shape}; it must be a matrix with at least one row and column")
         _expect("the codes are", self.codes, self.coding.dtype, [(self.shape[0], self.coding.row_bytes(self.shape[1]))])
         _expect("the scale is", self.scale, np.dtype(np.float32), [(1,), (self.shape[0],)])
         wrong = ~(np.isfinite(self.scale) & (self.scale >= 0))
         if wrong.any():
             row = int(wrong.argmax())
-            raise PackedTensorError(f"scale {row} is {self.scale[row]}; it must be a finite number, 0 or above")
+            raise PackedTensorError(f"scale {row} is {self.scale[row]}; it must be finite and not negative")
         if reason := fault(self.codes, self.shape[1], self.coding):
             raise PackedTensorError(reason)
 
@@ -51,7 +51,7 @@ class PackedTensor:
         levels: str = "linear",
         packing: str = "plain",
     ) -> PackedTensor:
-        """Pack int8 codes; the scale is a number or one per row, taken as float32."""
+        """Pack int8 codes; the scale is one number or one per row, stored as float32."""
         packed = pack(codes, Coding(bits, levels, packing))
         scales = np.ascontiguousarray(scale, np.float32).reshape(-1)
         return cls(bits, levels, packing, (codes.shape[0], codes.shape[1]), packed, scales)
@@ -63,7 +63,7 @@ class PackedTensor:
 
     @property
     def granularity(self) -> str:
-        """Tell whether the scale is one for the `layer` or one per `row`."""
+        """`layer` if there is one scale, `row` if there is one per row."""
         return "layer" if self.scale.size == 1 else "row"
 
     @property
@@ -72,24 +72,24 @@ class PackedTensor:
         return int(self.codes.nbytes + self.scale.nbytes)
 
     def unpack(self) -> Codes:
-        """Make the int8 codes; with log levels these are the levels, not their indices."""
+        """The int8 codes; with log levels these are the levels, not their indices."""
         return unpack(self.codes, self.shape[1], self.coding)
 
     def dequantize(self) -> npt.NDArray[np.float32]:
-        """Make the float32 weights: one float32 multiplication each, as the student does it."""
-        weights = self.unpack().astype(np.float32)  # three times as fast as letting the multiplication convert
+        """The float32 weights: one float32 multiplication each, as in the student."""
+        weights = self.unpack().astype(np.float32)  # three times faster than a multiplication that converts
         weights *= self.scale[:, None]
         return weights
 
 
 def as_float32(name: str, values: npt.NDArray[Any]) -> npt.NDArray[np.float32]:
-    """The same values in float32; where double precision holds more, the model would not be the one evaluated."""
+    """The same values in float32; float64 values that need rounding are refused, as the result was never evaluated."""
     with np.errstate(over="ignore"):
         narrow: npt.NDArray[np.float32] = values.astype(np.float32, copy=False)
     if values.dtype == np.float64 and not np.array_equal(narrow, values, equal_nan=True):
         raise PackedTensorError(
-            f"tensor '{name}' is float64 and does not fit into float32, which packed models compute with; make the "
-            "model float32 and evaluate that one"
+            f"tensor '{name}' is float64 and cannot be stored exactly as float32; convert the model to float32 and "
+            "evaluate it again"
         )
     return narrow
 

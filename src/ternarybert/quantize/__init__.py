@@ -5,7 +5,7 @@ try:
 except ImportError as error:
     from ternarybert.errors import MissingExtraError
 
-    raise MissingExtraError("quantizers work on torch tensors: pip install 'ternarybert[train]'") from error
+    raise MissingExtraError("quantizers need torch: pip install 'ternarybert[train]'") from error
 
 from ternarybert.quantize.laq import quantize_laq
 from ternarybert.quantize.quantized import Quantized

@@ -7,7 +7,7 @@ are LAT; with m = 1, b = sign(w), the solution is closed and both kinds of level
 The authors compute α = Σ d|b||w| / Σ d|b| for every m. That minimises the objective only where |b| is 0 or 1; the
 minimiser in general is Σ dbw / Σ db². Theirs is the default, `alpha="least_squares"` the other. The difference is
 large: on Gaussian weights the relative squared error at 3 bits is 0.125 with theirs and 0.047 with the minimiser.
-Theirs also shrinks what is quantized already, so that quantizing twice is not quantizing once.
+Theirs also shrinks weights that are already quantized, so quantizing twice differs from quantizing once.
 """
 
 from __future__ import annotations
@@ -41,7 +41,9 @@ def quantize_laq(
 ) -> Quantized:
     """Weights on m-bit levels. Codes are whole multiples of the smallest level; `scale` is that level's value."""
     if levels not in _MAX_BITS or not 1 <= bits <= _MAX_BITS[levels]:
-        raise QuantizationError(f"LAQ has 1 to 8 linear or 1 to 4 log bits; got {bits} bits with levels '{levels}'")
+        raise QuantizationError(
+            f"LAQ supports 1 to 8 linear or 1 to 4 log bits; got {bits} bits with levels '{levels}'"
+        )
     if alpha not in _SCALES:
         raise QuantizationError(f"unknown alpha '{alpha}'; allowed: {', '.join(_SCALES)}")
     units = as_units(w, granularity)
@@ -62,7 +64,7 @@ def quantize_laq(
 
 
 def _l1_scale(codes: Tensor, d: Tensor, dw: Tensor, *, largest: int) -> Tensor:
-    """α = Σ d|b||w| / Σ d|b|: the unit in which |b| is counted cancels."""
+    """α = Σ d|b||w| / Σ d|b|: the unit of |b| cancels."""
     return optimal_scale(codes, d, dw)
 
 

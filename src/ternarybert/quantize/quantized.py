@@ -1,7 +1,7 @@
-"""What every quantizer returns, and how a tensor is cut into the units that share one scale.
+"""The result of every quantizer, and how a tensor is divided into the units that share one scale.
 
-Every granularity is the same thing seen differently: the tensor is laid out as a matrix of units, one row a unit, and
-each unit gets its own scale. `as_units` makes that matrix; quantizers work on its rows and never loop over them.
+Every granularity is a view of the tensor as a matrix of units, one per row, each with its own scale. `as_units` makes
+that matrix; quantizers work on all of its rows at once.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from ternarybert.recipe import Granularity
 
 @dataclass(frozen=True)
 class Quantized:
-    """Integer codes and what turns them back into numbers: `scale * codes + offset`.
+    """Integer codes that stand for `scale * codes + offset`.
 
-    `scale` and `offset` (None where there is none) broadcast against `codes`, which has the shape of the input.
+    `scale` and `offset` (None if there is none) broadcast against `codes`, which has the shape of the input.
     """
 
     codes: Tensor  # int8; min-max: uint8
@@ -33,20 +33,20 @@ class Quantized:
 
 
 def dequantize(codes: Tensor, scale: Tensor, offset: Tensor | None) -> Tensor:
-    """`scale * codes + offset`, from codes that are floats already."""
+    """`scale * codes + offset`, from codes that are already floats."""
     x_hat = codes * scale
     return x_hat if offset is None else x_hat.add_(offset)
 
 
 def as_units(x: Tensor, granularity: Granularity) -> Tensor:
-    """`x` as a matrix (units, elements of a unit), in float32, or in float64 when it comes so.
+    """`x` as a matrix (units, elements of a unit), in float32, or in float64 if `x` is.
 
-    Detached: no gradient flows through codes and scales; `straight_through` says where it goes instead.
+    Detached: no gradient flows through codes and scales; `straight_through` defines where it goes.
     """
     if x.numel() == 0 or x.ndim == 0:
-        raise QuantizationError(f"nothing to quantize in a tensor of shape {tuple(x.shape)}")
+        raise QuantizationError(f"cannot quantize a tensor of shape {tuple(x.shape)}: it is empty")
     if not x.is_floating_point():
-        raise QuantizationError(f"only floating-point tensors are quantized, got {x.dtype}")
+        raise QuantizationError(f"only floating-point tensors can be quantized, got {x.dtype}")
     x = x.detach() if x.dtype is torch.float64 else x.detach().float()
     return x.reshape(_count(x, granularity), -1)
 
@@ -68,7 +68,7 @@ def _count(x: Tensor, granularity: Granularity) -> int:
 
 
 def per_unit(values: Tensor, x: Tensor, granularity: Granularity) -> Tensor:
-    """One number a unit, (units, 1), in a shape that broadcasts against `x`."""
+    """One number per unit, (units, 1), in a shape that broadcasts against `x`."""
     match granularity.kind:
         case "layer" | "tensor":
             return values.reshape([1] * x.ndim)
@@ -80,6 +80,6 @@ def per_unit(values: Tensor, x: Tensor, granularity: Granularity) -> Tensor:
 
 
 def require_finite(statistic: Tensor, what: str) -> None:
-    """Raise if a sum or a range over the data is not finite, as it is when any of the data is not."""
+    """Raise if a sum or a range over the data is not finite, which it is not if any of the data is not."""
     if not bool(statistic.isfinite().all()):
-        raise NonFiniteError(f"cannot quantize {what}: it holds NaN, infinity or values too large to add up")
+        raise NonFiniteError(f"cannot quantize {what}: it contains NaN, infinity or values too large to add up")

@@ -1,8 +1,8 @@
 """Straight-through estimators: rounding has no useful gradient, so the backward pass goes around it.
 
 Algorithm 1 computes the gradient of the loss with respect to the quantized weight and applies it to the
-full-precision weight. The released code also cuts weights and activations at ±2.5 and lets no gradient through where
-it has cut; that is the `clip` here.
+full-precision weight. The released code also clips weights and activations to ±2.5 and passes no gradient where it has
+clipped; that is the `clip` here.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ class _StraightThrough(torch.autograd.Function):
         ctx.clip = clip
         if clip is not None:
             ctx.save_for_backward(x)
-        return x_hat.view_as(x_hat)  # a new tensor object: an input returned as it is would keep its own history
+        return x_hat.view_as(x_hat)  # a new tensor object: a returned input would keep its own history
 
     @staticmethod
     def backward(ctx: FunctionCtx, *gradients: Tensor) -> tuple[Tensor, None, None]:

@@ -1,16 +1,16 @@
 """Ternary weights: w ≈ αb with α > 0 and b in {-1, 0, +1}ⁿ, one α for each layer, row or group of rows.
 
-TWN asks for the nearest such point, min ‖w − αb‖². For any b the best scale is α = ‖b ⊙ w‖₁ / ‖b‖₁, and the best b
+TWN takes the nearest such point, min ‖w − αb‖². For any b the best scale is α = ‖b ⊙ w‖₁ / ‖b‖₁, and the best b
 keeps the entries above a threshold: b = I_Δ(w). The exact Δ maximises (Σ_{|wᵢ|>Δ} |wᵢ|)² / #{|wᵢ|>Δ}, which takes a
-sort; the usual short cut is Δ = 0.7 mean|w|.
+sort; the usual shortcut is Δ = 0.7 mean|w|.
 
-LAT asks for the point that hurts the loss least, min Σ dᵢ(wᵢ − αbᵢ)² with d = √v, where v is Adam's second moment
+LAT takes the point that increases the loss least, min Σ dᵢ(wᵢ − αbᵢ)² with d = √v, where v is Adam's second moment
 of the gradient. The same two facts hold with weighted sums, and now the threshold is α/2. Solved by alternating
 between α and b (what the paper uses), or exactly by one sort.
 
-A word of caution about the exact solutions: with a few huge outliers in a layer the optimum keeps only those and sets
-everything else to zero. It is the smaller error and a useless matrix. The short cut and the alternation start from a
-dense b and do not fall into it; exact forms are safe row by row or on clipped weights.
+Beware of the exact solutions: if a layer has a few huge outliers, the optimum keeps only those and sets everything else
+to zero, which is the smaller error and a useless matrix. The shortcut and the alternation start from a dense b and
+avoid it; the exact forms are safe row by row or on clipped weights.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ from ternarybert.recipe import LAYER, Granularity
 TWN_FACTOR = 0.7  # Δ = 0.7 mean|w|
 MAX_ITERATIONS = 10  # of the alternation, as in the authors' LAT code
 TOLERANCE = 1e-6  # the alternation stops when α moves by less than this share of itself
-CURVATURE_FLOOR = 1e-8  # keeps d positive where no gradient has been seen
-CACHE_BLOCK = 3 << 18  # elements worked on at a time, so that the passes over them hit the cache
+CURVATURE_FLOOR = 1e-8  # keeps d positive where there was no gradient yet
+CACHE_BLOCK = 3 << 18  # elements processed at a time, so that they stay in the cache
 
 
 def ternarize_twn(w: Tensor, granularity: Granularity = LAYER, *, exact: bool = False) -> Quantized:
@@ -56,7 +56,7 @@ def ternarize_lat(
 ) -> Quantized:
     """The ternary weights that minimise the loss's diagonal second-order model.
 
-    The alternation starts from the signs of `previous`, the weights or codes of the step before; without it, from TWN.
+    The alternation starts from the signs of `previous`, the weights or codes of the previous step, or else from TWN.
     """
     units = as_units(w, granularity)
     d = curvature(second_moment, w, granularity)
@@ -74,7 +74,7 @@ def threshold(x: Tensor, delta: Tensor) -> Tensor:
 
 
 def kept(magnitude: Tensor, delta: Tensor) -> Tensor:
-    """1.0 where |x| > Δ, else 0.0. Subtracting is exact about the sign, and much faster than torch's comparison."""
+    """1.0 where |x| > Δ, else 0.0. The sign of a difference is exact, and much faster than torch's comparison."""
     return (magnitude - delta).clamp_(min=0).sign_()
 
 
@@ -94,19 +94,21 @@ def optimal_scale(b: Tensor, d: Tensor, dw: Tensor) -> Tensor:
 def curvature(second_moment: Tensor, w: Tensor, granularity: Granularity) -> Tensor:
     """D = √v + 1e-8, laid out as the weights' units."""
     if second_moment.shape != w.shape:
-        raise QuantizationError(f"second moment {tuple(second_moment.shape)} does not fit weights {tuple(w.shape)}")
+        raise QuantizationError(
+            f"second moment {tuple(second_moment.shape)} does not match the weights {tuple(w.shape)}"
+        )
     d = as_units(second_moment, granularity).sqrt().add_(CURVATURE_FLOOR)
     require_finite(d.sum(), "with this second moment")  # a negative one has become NaN
     return d
 
 
 def start(magnitude: Tensor, w: Tensor, granularity: Granularity, previous: Tensor | None = None) -> Tensor:
-    """The |b| that an alternation starts from: of `previous`, or of TWN where that is missing or all zero."""
+    """The |b| that an alternation starts from: that of `previous`, or of TWN if it is missing or all zero."""
     b = kept(magnitude, twn_threshold(magnitude))
     if previous is None:
         return b
     if previous.shape != w.shape:
-        raise QuantizationError(f"previous {tuple(previous.shape)} does not fit weights {tuple(w.shape)}")
+        raise QuantizationError(f"previous {tuple(previous.shape)} does not match the weights {tuple(w.shape)}")
     before = as_units(previous.float(), granularity).abs()
     require_finite(before.sum(1), "with this previous")
     return torch.where(before.any(1, keepdim=True), before.sign_().to(b.dtype), b)
@@ -119,9 +121,9 @@ def alternate(
     nearest: Callable[[Tensor], Tensor],
     scale: Callable[[Tensor, Tensor, Tensor], Tensor] = optimal_scale,
 ) -> Tensor:
-    """α of every unit, by turns the best α for |b| and the nearest |b| for α. Signs never matter: b has those of w.
+    """α of every unit, alternating the best α for |b| and the nearest |b| for α; b has the signs of w.
 
-    A unit whose α has settled keeps it, so that a row's result does not depend on the rows beside it.
+    A unit whose α has converged keeps it, so that the result of a row does not depend on other rows.
     """
     dw = d * magnitude
     alpha = scale(b, d, dw)

@@ -1,10 +1,10 @@
 """Uniform quantization: equidistant levels over a range, for activations and for 8-bit weights.
 
-Min-max spans [min x, max x] with a float offset, so that skewed activations waste no level: the paper's choice.
+Min-max spans [min x, max x] with a float offset, so that skewed activations waste no levels: the paper's choice.
 Symmetric spans ±max|x| and keeps zero exact: what the released code uses, and the form of 8-bit weights.
 
-Ranges never look at padding when a mask is given; padded values are still quantized, cut to the range. They must be
-numbers all the same: NaN or infinity is an error wherever it stands.
+With a mask, ranges ignore padding; padded values are still quantized, clipped to the range. NaN and infinity are
+errors, in padding too.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def quantize_minmax(
 ) -> Quantized:
     """Q_a(x) = round((x − x_min) / s) · s + x_min with s = (x_max − x_min) / (2^bits − 1); codes are uint8.
 
-    `mask` is boolean and broadcasts against `x`: False is padding. `clip` cuts the values at ±clip first.
+    `mask` is boolean and broadcasts against `x`: False is padding. `clip` clips the values to ±clip first.
     """
     codes, scale, offset = minmax_levels(x, bits, granularity, mask, clip)
     return Quantized(codes.to(torch.uint8), scale, offset, x.dtype)
@@ -57,7 +57,7 @@ def minmax_levels(
         x_min, x_max = x_min.clamp(-clip, clip), x_max.clamp(-clip, clip)
     scale = (x_max - x_min) / levels
     codes = (units - x_min).mul_(_inverse(scale)).round_()
-    if mask is not None or clip is not None:  # otherwise nothing lies outside the range
+    if mask is not None or clip is not None:  # otherwise no value is outside the range
         codes.clamp_(0, levels)
     return codes.reshape(x.shape), per_unit(scale, x, granularity), per_unit(x_min, x, granularity)
 
@@ -80,9 +80,9 @@ def symmetric_levels(
 
 
 def value_range(x: Tensor, granularity: Granularity, mask: Tensor | None = None) -> tuple[Tensor, Tensor]:
-    """Smallest and largest real value of each unit, (units, 1); 0 and 0 where everything is padding.
+    """Smallest and largest real value of each unit, (units, 1); 0 and 0 if everything is padding.
 
-    Two reductions and an addition, because torch's one reduction for both and its masked copies are many times slower.
+    Two reductions and an addition: torch's joint reduction and its masked copies are many times slower.
     """
     if mask is None:
         units = as_units(x, granularity)
@@ -98,15 +98,15 @@ def value_range(x: Tensor, granularity: Granularity, mask: Tensor | None = None)
 
 
 def _inverse(scale: Tensor) -> Tensor:
-    """1/scale, or 0 for a constant unit (and one so narrow that the inverse would overflow): its codes are then 0."""
+    """1/scale, or 0 for a unit so narrow, or constant, that the inverse would overflow: its codes are then 0."""
     return torch.where(scale >= torch.finfo(scale.dtype).tiny, 1 / scale, 0.0)
 
 
 def _checked(bits: int, mask: Tensor | None, clip: float | None) -> int:
     if bits not in range(2, 9):
-        raise QuantizationError(f"uniform quantization has 2 to 8 bits, got {bits}")
+        raise QuantizationError(f"uniform quantization supports 2 to 8 bits, got {bits}")
     if clip is not None and not 0 < clip < torch.inf:
         raise QuantizationError(f"clip must be a positive number, got {clip}")
     if mask is not None and mask.dtype is not torch.bool:
-        raise QuantizationError(f"a mask is boolean, True where values are real; got {mask.dtype}")
+        raise QuantizationError(f"a mask must be boolean, True where values are real; got {mask.dtype}")
     return bits

@@ -17,8 +17,8 @@ from typing import Any
 from ternarybert.bench import report as bench_table
 from ternarybert.data.metrics import mistakes
 from ternarybert.errors import DataError, OutputError
+from ternarybert.families import natural_order, short_name
 from ternarybert.packed.inspect import TensorStats
-from ternarybert.packed.names import in_order, short_name
 from ternarybert.report import charts, weights
 from ternarybert.report.collect import Model, Run, level_shares, per_matrix, points_of, read_models
 from ternarybert.report.inside_charts import TEXTS, Text, inside_parts
@@ -159,7 +159,7 @@ def _weights(model: Model, prefix: str) -> Part:
 
 
 def _tensors(model: Model) -> Table:
-    listed = sorted((t for t in model.inspection.tensors if t.granularity), key=lambda t: in_order(t.name))
+    listed = sorted((t for t in model.inspection.tensors if t.granularity), key=lambda t: natural_order(t.name))
     headings = ["tensor", "shape", "bits", "bytes", "zeros", "scale", "per"]
     compared = model.before is not None
     rows = [_tensor_row(tensor, compared) for tensor in listed]

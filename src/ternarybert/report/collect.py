@@ -13,10 +13,10 @@ import numpy.typing as npt
 from ternarybert import packed
 from ternarybert.data.metrics import mean_scores
 from ternarybert.errors import DataError, OptionError
+from ternarybert.families import MATRICES, find_matrix
 from ternarybert.packed import PackedModel, PackedTensor
 from ternarybert.packed.hf_folder import read_config, read_tensors
 from ternarybert.packed.inspect import Inspection, inspect_model
-from ternarybert.packed.names import RULES, find_rule
 
 Scores = dict[str, float]
 Floats = npt.NDArray[np.floating[Any]]
@@ -201,9 +201,9 @@ def per_matrix(inspection: Inspection, field: str) -> dict[Matrix, float]:
     """A number of every packed matrix of the layers, such as its share of zeros."""
     found = {}
     for tensor in inspection.tensors:
-        rule, value = find_rule(tensor.name), getattr(tensor, field)
-        if rule is not None and rule[1] is not None and value is not None:
-            found[rule[0].symbol, rule[1]] = float(value)
+        matrix, value = find_matrix(tensor.name), getattr(tensor, field)
+        if matrix is not None and matrix.layer is not None and value is not None:
+            found[matrix.symbol, matrix.layer] = float(value)
     return found
 
 
@@ -211,14 +211,14 @@ def level_shares(model: PackedModel) -> dict[str, dict[int, float]]:
     """For each kind of matrix, over all layers, the share of weights at each level; kinds of 8 bits are left out."""
     counts: dict[str, dict[int, int]] = {}
     for name, tensor in model.tensors.items():
-        rule = find_rule(name)
-        if rule is None or not isinstance(tensor, PackedTensor) or len(tensor.coding.alphabet) > FEW_LEVELS:
+        matrix = find_matrix(name)
+        if matrix is None or not isinstance(tensor, PackedTensor) or len(tensor.coding.alphabet) > FEW_LEVELS:
             continue
         codes = tensor.unpack()
-        kind = counts.setdefault(rule[0].symbol, {})
+        kind = counts.setdefault(matrix.symbol, {})
         for level in tensor.coding.alphabet.tolist():
             kind[level] = kind.get(level, 0) + int(np.count_nonzero(codes == level))
-    ordered = {rule.symbol: counts[rule.symbol] for rule in RULES if rule.symbol in counts}
+    ordered = {symbol: counts[symbol] for symbol in MATRICES if symbol in counts}
     return {
         symbol: {level: count / sum(kind.values()) for level, count in sorted(kind.items())}
         for symbol, kind in ordered.items()

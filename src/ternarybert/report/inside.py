@@ -19,6 +19,7 @@ from transformers import AutoModel, PreTrainedModel
 
 import ternarybert
 from ternarybert.errors import UnsupportedModelError
+from ternarybert.families import max_tokens
 from ternarybert.student import expose_scores
 from ternarybert.training.losses import layer_map
 from ternarybert.training.models import check_tokenizer, finding, load_tokenizer
@@ -53,7 +54,7 @@ def look_inside(student: Path, teacher: Path, texts: Sequence[Text]) -> Inside:
     layers = _layers(pupil, master, student, teacher)
     tokenizer = load_tokenizer(str(student))
     check_tokenizer(tokenizer, pupil, master)
-    longest = min(tokenizer.model_max_length, pupil.config.max_position_embeddings - 2)  # RoBERTa loses two
+    longest = min(tokenizer.model_max_length, max_tokens(pupil.config) or tokenizer.model_max_length)
     ours: list[list[Array]] = [[] for _ in layers]
     theirs: list[list[Array]] = [[] for _ in layers]
     attention = []

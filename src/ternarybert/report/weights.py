@@ -20,8 +20,8 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import PercentFormatter
 
 from ternarybert.errors import PackedError
+from ternarybert.families import find_matrix
 from ternarybert.packed import PackedModel, PackedTensor
-from ternarybert.packed.names import find_rule
 from ternarybert.report.collect import FEW_LEVELS, Floats
 from ternarybert.report.picture import STYLE, WIDTH, Picture, picture
 
@@ -90,8 +90,8 @@ def _choose(model: PackedModel, before: Mapping[str, Floats]) -> dict[str, str]:
     found: dict[tuple[str, int | None], str] = {}
     for name, tensor in model.tensors.items():
         drawable = isinstance(tensor, PackedTensor) and name in before and tensor.scale.any()
-        if drawable and (rule := find_rule(name)):
-            found[rule[0].symbol, rule[1]] = name
+        if drawable and (matrix := find_matrix(name)):
+            found[matrix.symbol, matrix.layer] = name
     layers = sorted({layer for _, layer in found if layer is not None})
     middle = layers[len(layers) // 2] if layers else None
     chosen = {}

@@ -1,10 +1,11 @@
 """Runs packed models without torch: NumPy, tokenizers and the native library.
 
-`load` gives a model with `predict`, `logits` and `encode`. `oracle.py` says in NumPy what the engine must compute,
-`engine.py` hands the work to C. Documentation: docs/how-to/predict.md.
+`load` returns a model with `predict`, `logits` and `encode`. `engine.py` runs it in C; `oracle.py` defines in NumPy
+what the engine must compute. Documentation: docs/predict.md.
 """
 
-from ternarybert.runtime.engine import Engine, kernels
+from ternarybert.native import kernels
+from ternarybert.runtime.engine import Engine
 from ternarybert.runtime.load import load
 from ternarybert.runtime.model import Classifier, Model, Tagger
 from ternarybert.runtime.oracle import Oracle

@@ -1,7 +1,7 @@
 """The native engine: a network handed to C once, then run on ragged batches.
 
 The arrays of the packed folder, often views of the mapped file, are passed as pointers, and the library copies what it
-keeps. ctypes releases the interpreter's lock during a call, so several Python threads may use one engine at a time.
+keeps. ctypes releases the interpreter lock during a call, so several Python threads may use one engine at a time.
 """
 
 from __future__ import annotations
@@ -9,62 +9,54 @@ from __future__ import annotations
 import ctypes
 import os
 import weakref
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 
-from ternarybert import native
-from ternarybert.errors import InputError, KernelError, NativeLibraryError, OptionError, suggest
-from ternarybert.native import CBatch, CConfig, CError, CLayer, CLinear, CMatrix, CNorm, FloatPointer, IntPointer, check
-from ternarybert.native import engine_library as library
+from ternarybert.errors import InputError, NativeLibraryError, OptionError
+from ternarybert.native import (
+    CBatch,
+    CConfig,
+    CError,
+    CLayer,
+    CLinear,
+    CMatrix,
+    CNorm,
+    FloatPointer,
+    IntPointer,
+    check,
+    choose_kernel,
+    library,
+)
 from ternarybert.packed import PackedTensor
 from ternarybert.runtime.network import Batch, Floats, Ints, Layer, Linear, Matrix, Network, Norm, Output
 
-KERNEL_VARIABLE, THREADS_VARIABLE = native.KERNEL_VARIABLE, "TERNARYBERT_THREADS"
-_MOST_THREADS = 1024
+THREADS_VARIABLE = "TERNARYBERT_THREADS"
+_MAX_THREADS = 1024
 
 
-def kernels() -> list[str]:
-    """The kernels that this CPU can run, best first."""
-    return list(_strings(library().tb_kernels()))
-
-
-def chosen_kernel() -> str:
-    """The kernel that engines use if they are not told otherwise: the best, or TERNARYBERT_KERNEL."""
-    available, asked = kernels(), os.environ.get(KERNEL_VARIABLE)
-    if asked and asked not in available:
-        raise KernelError(f"{KERNEL_VARIABLE} is '{asked}', which does not run here{suggest(asked, available)}")
-    return asked or available[0]
-
-
-def peak_gmacs(kernel: str) -> float:
-    """Billions of multiply-adds in a second if a core did nothing but a kernel's products; measured, half a second."""
-    return float(library().tb_peak(kernel.encode()))
-
-
-def thread_count(asked: int | None = None) -> int:
-    """How many threads a call may use: what was asked, or TERNARYBERT_THREADS, or a thread for every usable core."""
-    said = asked if asked is not None else os.environ.get(THREADS_VARIABLE)
-    if said is None:
+def thread_count(num_threads: int | None = None) -> int:
+    """How many threads a call may use: `num_threads`, else TERNARYBERT_THREADS, else one per usable core."""
+    value = num_threads if num_threads is not None else os.environ.get(THREADS_VARIABLE)
+    if value is None:
         usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
         return usable or 1
     try:
-        count = int(said)
+        count = int(value)
     except ValueError:
         count = 0
-    if not 1 <= count <= _MOST_THREADS or isinstance(said, float):
-        where = f"{THREADS_VARIABLE} is" if asked is None else "num_threads is"
-        raise OptionError(f"{where} {said!r:.40}; it must be a number of threads, 1 to {_MOST_THREADS}")
+    if not 1 <= count <= _MAX_THREADS or isinstance(value, float):
+        source = THREADS_VARIABLE if num_threads is None else "num_threads"
+        raise OptionError(f"{source} is {value!r:.40}; it must be a number of threads from 1 to {_MAX_THREADS}")
     return count
 
 
 class Engine:
-    """Runs a network; freed by `close`, at the end of a `with`, or when nobody holds it any more."""
+    """Runs a network; freed by `close`, at the end of a `with` block, or with the last reference."""
 
     def __init__(self, network: Network, *, num_threads: int | None = None, kernel: str | None = None) -> None:
         self.sizes, self.num_threads = network.sizes, thread_count(num_threads)
-        self._model: _Model | None = _Model(network, self.num_threads, kernel or os.environ.get(KERNEL_VARIABLE))
+        self._model: _NativeModel | None = _NativeModel(network, self.num_threads, choose_kernel(kernel))
 
     @property
     def kernel(self) -> str:
@@ -73,18 +65,18 @@ class Engine:
 
     @property
     def memory(self) -> int:
-        """Bytes that the model holds, without working memory."""
+        """Bytes of the model, without working memory."""
         return int(library().tb_model_memory(self._open().handle))
 
     def run(self, batch: Batch, output: Output) -> Floats:
-        """Run the model; rows as `Output` says."""
-        model = self._open()  # held while the call lasts: `close` in another thread frees it only afterwards
+        """Run the model; `Output` defines the rows."""
+        model = self._open()  # a reference during the call: `close` in another thread frees the model only afterwards
         batch.check()
         result = np.empty(self.sizes.shape(batch, output), np.float32)
         types = None if batch.types is None else _ints(batch.types)
-        given = CBatch(len(batch.lengths), _ints(batch.lengths), _ints(batch.ids), types)
+        c_batch = CBatch(len(batch.lengths), _ints(batch.lengths), _ints(batch.ids), types)
         error = CError()
-        status = library().tb_run(model.handle, given, output, _floats(result), result.size, error)
+        status = library().tb_run(model.handle, c_batch, output, _floats(result), result.size, error)
         check(status, error)
         return result
 
@@ -98,23 +90,22 @@ class Engine:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _open(self) -> _Model:
+    def _open(self) -> _NativeModel:
         if self._model is None:
             raise InputError("the model is closed; load it again")
         return self._model
 
 
-class _Model:
-    """Owns the C model, which goes when the last reference to this goes."""
+class _NativeModel:
+    """Owns the C model and frees it with the last reference."""
 
-    def __init__(self, network: Network, threads: int, kernel: str | None) -> None:
+    def __init__(self, network: Network, threads: int, kernel: str) -> None:
         layers = (CLayer * len(network.layers))(*map(_layer, network.layers))
         config = _config(network, layers)
         self.handle, error = ctypes.c_void_p(), CError()
-        name = None if not kernel else kernel.encode()
-        check(library().tb_model_create(config, name, threads, self.handle, error), error)
+        check(library().tb_model_create(config, kernel.encode(), threads, self.handle, error), error)
         free = weakref.finalize(self, library().tb_model_free, self.handle)
-        free.atexit = False  # at exit, threads may still be in a call; the system takes the memory back anyway
+        free.atexit = False  # at exit a thread may still be in a call, and the system frees the memory anyway
 
 
 def _config(network: Network, layers: Any) -> CConfig:
@@ -156,7 +147,7 @@ def _layer(layer: Layer) -> CLayer:
 
 def _linear(linear: Linear | None) -> CLinear:
     if linear is None:
-        return CLinear()  # no rows: the model has none
+        return CLinear()  # no rows: the model has no such layer
     return CLinear(_matrix(linear.weight), None if linear.bias is None else _floats(linear.bias))
 
 
@@ -182,18 +173,11 @@ def _norm(norm: Norm) -> CNorm:
 
 def _floats(array: Floats) -> Any:
     if array.dtype != np.float32 or not (array.flags.c_contiguous and array.flags.aligned):
-        raise NativeLibraryError(f"an array of {array.dtype} was to be read as plain float32")
+        raise NativeLibraryError(f"an array of {array.dtype} cannot be passed to C; it must be contiguous float32")
     return array.ctypes.data_as(FloatPointer)
 
 
 def _ints(array: Ints) -> Any:
     if array.dtype != np.int32 or not (array.flags.c_contiguous and array.flags.aligned):
-        raise NativeLibraryError(f"an array of {array.dtype} was to be read as plain int32")
+        raise NativeLibraryError(f"an array of {array.dtype} cannot be passed to C; it must be contiguous int32")
     return array.ctypes.data_as(IntPointer)
-
-
-def _strings(pointers: Any) -> Iterator[str]:
-    for pointer in pointers:
-        if pointer is None:  # the end of the list
-            return
-        yield pointer.decode()

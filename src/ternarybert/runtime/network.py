@@ -1,7 +1,7 @@
-"""A model as the engines take it: arrays, sizes and a few choices, whatever its family.
+"""The input of the engines: a model of any family as arrays, sizes and a few choices, and batches of token ids.
 
-`build.py` makes one from a packed folder; `oracle.py` and `engine.py` run it. The fields are those of `tb_config` in
-ternarybert.h, which says the same to C.
+`load.py` makes a `Network` from a packed folder; `oracle.py` and `engine.py` run it. The fields mirror `tb_config` in
+ternarybert.h.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ Matrix: TypeAlias = PackedTensor | Floats
 
 
 class Function(IntEnum):
-    """Between two linear layers; `enum tb_function`."""
+    """Activation functions; `enum tb_function`."""
 
     IDENTITY = 0
     GELU = 1
@@ -32,21 +32,21 @@ class Function(IntEnum):
 
 
 class Range(IntEnum):
-    """What shares a range of activations; `enum tb_range`."""
+    """Which activations share a range; `enum tb_range`."""
 
     TOKEN = 0
     SEQUENCE = 1
 
 
 class Output(IntEnum):
-    """What a run gives; `enum tb_output`."""
+    """What a run computes; `enum tb_output`."""
 
-    HIDDEN = 0  # a row a token
-    FIRST = 1  # a row a sequence, as are the next three
+    HIDDEN = 0  # one row per token
+    FIRST = 1  # one row per sequence, as are the next three
     MEAN = 2
     DENSE = 3
     LOGITS = 4
-    TOKEN_LOGITS = 5  # a row a token
+    TOKEN_LOGITS = 5  # one row per token
 
 
 @dataclass(frozen=True, eq=False)
@@ -81,7 +81,7 @@ class Layer:
 
 @dataclass(frozen=True)
 class Sizes:
-    """All numbers that callers need once the arrays are gone."""
+    """The sizes of a network; callers need them after the arrays are freed."""
 
     vocabulary: int
     hidden: int
@@ -90,19 +90,19 @@ class Sizes:
     layers: int
     positions: int
     first_position: int
-    types: int  # 0: the model has no token types
-    dense: int  # rows; 0: there is none
+    types: int  # token types; 0: the model has none
+    dense: int  # rows of the dense layer or pooler; 0: there is none
     head: int
 
     @property
     def max_tokens(self) -> int:
-        """The longest sequence."""
+        """The length of the longest sequence that the model can read."""
         return self.positions - self.first_position
 
     def shape(self, batch: Batch, output: Output) -> tuple[int, int]:
         """Rows and columns of a result, or an error if the model has no such output."""
         if output == Output.DENSE and not self.dense:
-            raise UnsupportedModelError("the model has no pooler; ask for the mean or the first token")
+            raise UnsupportedModelError("the model has no pooler; use the pooling mean or cls")
         if output in (Output.LOGITS, Output.TOKEN_LOGITS) and not self.head:
             raise UnsupportedModelError("the model has no task head, so it has no logits")
         rows = len(batch.ids) if output in (Output.HIDDEN, Output.TOKEN_LOGITS) else len(batch.lengths)
@@ -112,7 +112,7 @@ class Sizes:
 
 @dataclass(frozen=True, eq=False)
 class Network:
-    """Everything that makes a model."""
+    """A whole model."""
 
     sizes: Sizes
     function: Function  # between up and down
@@ -126,9 +126,9 @@ class Network:
     type: Floats | None
     embedding_norm: Norm
     layers: tuple[Layer, ...]
-    dense: Linear | None  # BERT's pooler, or the first half of another family's head; reads the first token
+    dense: Linear | None  # the pooler, or the dense layer of a head; reads the first token
     dense_function: Function
-    dense_quantized: bool  # whether its input is
+    dense_quantized: bool  # whether the input of `dense` is quantized
     head: Linear | None
 
 
@@ -142,14 +142,14 @@ class Batch:
 
     @classmethod
     def of(cls, sequences: list[Any], types: list[Any] | None = None) -> Batch:
-        """Lay sequences of ids one behind the other."""
+        """Concatenate sequences of ids."""
         if not sequences:
-            raise InputError("a batch without a sequence")
+            raise InputError("a batch must have at least one sequence")
         lengths = np.array([len(sequence) for sequence in sequences], np.int32)
         return cls(lengths, _flat(sequences), None if types is None else _flat(types))
 
     def check(self) -> None:
-        """Refuse arrays that do not fit together; an engine would read beyond their ends."""
+        """Refuse arrays of inconsistent lengths; an engine would read beyond their ends."""
         if len(self.lengths) < 1 or int(self.lengths.min()) < 1:
             raise InputError("every sequence must have at least one token")
         total = int(self.lengths.sum(dtype=np.int64))
@@ -158,24 +158,24 @@ class Batch:
                 raise InputError(f"the lengths add up to {total} tokens, but there are {len(array)}")
 
     def starts(self) -> list[int]:
-        """Where each sequence begins; one more at the end, where the last one ends."""
+        """Where each sequence starts, and at the end where the last one ends."""
         return [0, *np.cumsum(self.lengths, dtype=np.int64).tolist()]
 
 
 class Runner(Protocol):
-    """What runs a network: the native engine or the oracle."""
+    """Runs a network: the native engine or the oracle."""
 
     sizes: Sizes
 
     @property
     def kernel(self) -> str:
-        """The name of what computes."""
+        """The name of the kernel, or `oracle`."""
 
     def run(self, batch: Batch, output: Output) -> Floats:
-        """Run the model; rows as `Output` says."""
+        """Run the model; `Output` defines the rows."""
 
     def close(self) -> None:
-        """Give the memory back; a closed runner runs no more."""
+        """Free the memory; a closed runner cannot run again."""
 
 
 def _flat(sequences: list[Any]) -> Ints:
@@ -184,5 +184,5 @@ def _flat(sequences: list[Any]) -> Ints:
     if whole.ndim != 1 or (whole.size and whole.dtype.kind not in "iu"):
         raise InputError(f"token ids must be integers, not {whole.dtype} of shape {whole.shape}")
     if whole.size and not limits.min <= int(whole.min()) <= int(whole.max()) <= limits.max:
-        raise InputError("a token id does not fit 32 bits")
+        raise InputError(f"token id {whole[np.argmax(np.abs(whole))]} does not fit into 32 bits")
     return np.ascontiguousarray(whole, np.int32)

@@ -1,7 +1,7 @@
-"""What every engine must compute, in slow and obvious NumPy: the network of `network.py` in the arithmetic of numerics.
+"""The reference engine in slow and obvious NumPy: it runs a `Network` with the arithmetic of numerics.py.
 
-One sequence after the other, so an answer cannot depend on what else is in the batch. Shapes are in tokens n, width d,
-heads h and head width d_h. The native engine gives the same bits; where the two differ, this one is right.
+It computes one sequence at a time, so that a result cannot depend on the rest of the batch. Shapes are in tokens n,
+width d, heads h and head width d_h. The native engine gives the same bits; if the two differ, this one is right.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import numpy as np
 
 from ternarybert import numerics
 from ternarybert.errors import InputError, NonFiniteError
-from ternarybert.numerics import F32, Array, Codes
+from ternarybert.numerics import F32, ActivationCodes, Array
 from ternarybert.packed import PackedTensor
 from ternarybert.runtime.network import (
     Batch,
@@ -30,7 +30,7 @@ from ternarybert.runtime.network import (
 
 
 class Oracle:
-    """Runs a network."""
+    """Runs a network in NumPy."""
 
     kernel = "oracle"
 
@@ -44,23 +44,23 @@ class Oracle:
         types = np.zeros_like(batch.ids) if batch.types is None else batch.types
         starts = batch.starts()
         sequences = [slice(*ends) for ends in pairwise(starts)]
-        for place, part in enumerate(sequences):
-            self._check(place, batch.ids[part], types[part])
-        with np.errstate(all="ignore"):  # infinities are looked for where they matter
+        for index, part in enumerate(sequences):
+            self._check(index, batch.ids[part], types[part])
+        with np.errstate(all="ignore"):  # infinities are checked where they matter
             parts = [self._output(self._encode(batch.ids[part], types[part]), output) for part in sequences]
         return _finite(np.concatenate(parts).reshape(shape))
 
     def close(self) -> None:
-        """Nothing to give back."""
+        """Does nothing: there is no native memory."""
 
-    def _check(self, place: int, ids: Ints, types: Ints) -> None:
+    def _check(self, index: int, ids: Ints, types: Ints) -> None:
         sizes = self.sizes
         if len(ids) > sizes.max_tokens:
-            raise InputError(f"sequence {place} has {len(ids)} tokens; the model takes {sizes.max_tokens}")
+            raise InputError(f"sequence {index} has {len(ids)} tokens; the model takes {sizes.max_tokens}")
         if ids.min() < 0 or ids.max() >= sizes.vocabulary:
-            raise InputError(f"sequence {place} has a token id that is not in 0 .. {sizes.vocabulary - 1}")
+            raise InputError(f"sequence {index} has a token id that is not in 0 .. {sizes.vocabulary - 1}")
         if types.min() < 0 or types.max() >= max(1, sizes.types):
-            raise InputError(f"sequence {place} has a token type that the model does not have")
+            raise InputError(f"sequence {index} has a token type that the model does not have")
 
     def _encode(self, ids: Ints, types: Ints) -> Floats:
         """The last hidden states of one sequence, (n, d)."""
@@ -114,20 +114,20 @@ class Oracle:
     def _heads(self, x: Floats) -> Floats:
         return np.asarray(x.reshape(len(x), self.sizes.heads, -1).swapaxes(0, 1))
 
-    def _quantized_input(self, x: Floats) -> Codes | None:
-        """The input of a linear layer as codes; None when activations are not quantized."""
+    def _quantized_input(self, x: Floats) -> ActivationCodes | None:
+        """The input of a linear layer as codes; None if activations are not quantized."""
         if self.network.activation_bits == 32:
             return None
         return self._quantize(x, (1,) if self.network.range == Range.TOKEN else (0, 1))
 
-    def _quantize(self, x: Floats, axes: tuple[int, ...]) -> Codes:
+    def _quantize(self, x: Floats, axes: tuple[int, ...]) -> ActivationCodes:
         network = self.network
         return numerics.quantize(
             _finite(x), axes, bits=network.activation_bits, symmetric=network.symmetric, clip=network.clip
         )
 
-    def _linear(self, x: Floats, linear: Linear | None, codes: Codes | None) -> Floats:
-        """A linear layer of `x`, or of its codes where there are any."""
+    def _linear(self, x: Floats, linear: Linear | None, codes: ActivationCodes | None) -> Floats:
+        """A linear layer of `x`, or of its codes if there are any."""
         assert linear is not None
         weight, bias = linear.weight, linear.bias
         if isinstance(weight, PackedTensor) and codes is not None:

@@ -1,4 +1,4 @@
-"""What models answer: small frozen values."""
+"""What models predict: small frozen values."""
 
 from __future__ import annotations
 
@@ -41,10 +41,10 @@ class Labels:
 
 @dataclass(frozen=True, slots=True)
 class Number:
-    """What a regression says."""
+    """The output of a regression."""
 
     value: float
-    values: tuple[float, ...]  # all outputs; nearly always this one
+    values: tuple[float, ...]  # all outputs; nearly always just this one
 
     def as_dict(self) -> dict[str, Any]:
         """For JSON."""
@@ -53,12 +53,12 @@ class Number:
 
 @dataclass(frozen=True, slots=True)
 class Word:
-    """A piece of a text and its label."""
+    """A word of a text, or several that form an entity, and its label."""
 
     text: str
     label: str
     score: float
-    start: int  # characters of the text, up to but without `end`
+    start: int  # in characters; `end` is exclusive
     end: int
 
     def as_dict(self) -> dict[str, Any]:
@@ -75,7 +75,7 @@ class Tags:
 
     @property
     def entities(self) -> tuple[Word, ...]:
-        """Words that belong together, by the B- and I- of their labels; O, for outside, is left out."""
+        """Entities: words joined by the B- and I- of their labels. Words labelled O (outside) are left out."""
         groups: list[list[Word]] = []
         for word in self.words:
             prefix, kind = _parts(word.label)
@@ -97,16 +97,16 @@ class Tags:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """The answer to a question; without a text the context does not answer it."""
+    """The answer to a question; the text is None if the context does not answer it."""
 
     text: str | None
     score: float
-    start: int | None  # characters of the context, up to but without `end`
+    start: int | None  # in characters of the context; `end` is exclusive
     end: int | None
 
     @classmethod
     def of(cls, prediction: Prediction) -> Answer:
-        """What a prediction comes down to."""
+        """The answer of a prediction."""
         span = prediction.answer
         if span is None:
             return cls(None, prediction.score, None, None)
@@ -124,8 +124,8 @@ def softmax(logits: NDArray[np.float32]) -> NDArray[np.float64]:
     return np.asarray(powers / powers.sum(-1, keepdims=True))
 
 
-def shares(logits: Sequence[float]) -> list[float]:
-    """The same for a few numbers, where NumPy would take ten times as long."""
+def softmax_list(logits: Sequence[float]) -> list[float]:
+    """The same for a few numbers, where NumPy takes ten times as long."""
     largest = max(logits)
     powers = [math.exp(x - largest) for x in logits]
     total = sum(powers)
@@ -133,7 +133,7 @@ def shares(logits: Sequence[float]) -> list[float]:
 
 
 def sigmoid(x: float) -> float:
-    """A label's own probability."""
+    """The probability of one label by itself."""
     power = math.exp(-abs(x))  # never overflows
     return 1 / (1 + power) if x >= 0 else power / (1 + power)
 

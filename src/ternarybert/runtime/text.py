@@ -1,7 +1,7 @@
-"""Texts to token ids, with the tokenizer that lies in the folder and without transformers.
+"""Texts to token ids with the tokenizer in the folder, without transformers.
 
-`tokenizer.json` is what fast tokenizers of Hugging Face save, complete with special tokens. Older folders have only the
-word list of BERT, `vocab.txt`, which says the same in another way.
+Fast tokenizers of Hugging Face save `tokenizer.json`, complete with special tokens. Older folders have only BERT's word
+list, `vocab.txt`; the same tokenizer is built from it.
 """
 
 from __future__ import annotations
@@ -21,43 +21,43 @@ _SPECIAL = {"pad": "[PAD]", "unk": "[UNK]", "cls": "[CLS]", "sep": "[SEP]", "mas
 
 
 class TextEncoder:
-    """A tokenizer that cuts at what the model can read."""
+    """A tokenizer that truncates to what the model can read."""
 
     def __init__(self, folder: Path, max_tokens: int, *, has_types: bool, max_length: int | None = None) -> None:
         settings = _settings(folder)
         self.tokenizer = _read_tokenizer(folder, settings)
         self._side = "left" if settings.get("truncation_side") == "left" else "right"
-        # Files often hold a length and a padding that someone else needed once.
+        # tokenizer.json often stores a truncation and a padding of some earlier use.
         self.limit(_limit(self.tokenizer, settings, max_tokens, max_length))
         self.tokenizer.no_padding()
         self.model_has_types = has_types
         self.has_types = has_types and _gives_types(settings)
 
     def limit(self, max_length: int) -> None:
-        """Cut texts at so many tokens from now on; to be called before threads share the encoder."""
+        """Truncate texts to this many tokens from now on; call it before threads share the encoder."""
         self.max_length = max_length
         self.tokenizer.enable_truncation(max_length, strategy="longest_first", direction=self._side)
 
     def encode(self, texts: Sequence[Text], *, offsets: bool = False, parallel: bool = False) -> list[Encoding]:
-        """Encode texts and pairs. `parallel` uses the tokenizer's threads, which may spare itself the `offsets`."""
+        """Encode texts and pairs; `parallel` uses the tokenizer's threads, and is faster without `offsets`."""
         encode = self.tokenizer.encode
         try:
             if parallel and len(texts) > 1:
                 return list((self.tokenizer.encode_batch if offsets else self.tokenizer.encode_batch_fast)(texts))
-            # One by one no thread is started, which a model on one thread has no use for and a fork does not survive.
+            # One by one the tokenizer starts no threads; with one thread none are wanted, and they break after a fork.
             return [encode(text) if isinstance(text, str) else encode(*text) for text in texts]
         except TypeError as error:
-            raise InputError(_half_character(texts)) from error
+            raise InputError(_lone_surrogate(texts)) from error
 
-    def was_cut(self, encoding: Encoding) -> bool:
-        """Whether a text was longer than the model."""
+    def was_truncated(self, encoding: Encoding) -> bool:
+        """Whether a text was longer than the model can read."""
         return len(encoding.ids) >= self.max_length and bool(encoding.overflowing)
 
 
 def as_texts(given: object) -> tuple[list[Text], bool]:
-    """What a caller gave as a list of texts and pairs, and whether it was a single one.
+    """A list of texts and pairs, and whether the caller passed a single one.
 
-    A string is one text and a tuple of two strings one pair; everything else that can be iterated over is many.
+    A string is one text and a tuple of two strings one pair; any other iterable holds several.
     """
     if isinstance(given, str):
         return [given], True
@@ -69,16 +69,16 @@ def as_texts(given: object) -> tuple[list[Text], bool]:
 
 
 def as_stream(given: Iterable[object]) -> Iterator[Text]:
-    """Texts and pairs one after the other, each looked at when its turn comes."""
-    return (_as_text(one, place) for place, one in enumerate([given] if isinstance(given, str) else given))
+    """Texts and pairs one after the other, each checked when it is reached."""
+    return (_as_text(one, index) for index, one in enumerate([given] if isinstance(given, str) else given))
 
 
-def _as_text(one: object, place: int) -> Text:
+def _as_text(one: object, index: int) -> Text:
     if isinstance(one, str):
         return one
     if isinstance(one, (tuple, list)) and (pair := _pair(one)):
         return pair
-    raise InputError(f"input {place} is {_show(one)}; expected a text or a pair of texts")
+    raise InputError(f"input {index} is {_show(one)}; expected a text or a pair of texts")
 
 
 def _pair(one: Sequence[object]) -> tuple[str, str] | None:
@@ -91,21 +91,21 @@ def _show(value: object) -> str:
     return "None" if value is None else f"{value!r:.40} ({type(value).__name__})"
 
 
-def _half_character(texts: Sequence[Text]) -> str:
-    for text in texts:  # quoted, as its place among these is not its place among all
+def _lone_surrogate(texts: Sequence[Text]) -> str:
+    for text in texts:  # quoted: its index in this chunk is not its index in the input
         try:
             "".join(text).encode()
         except UnicodeEncodeError:
-            return f"{text!r:.60} holds half a character (a lone surrogate, as in an emoji cut in two)"
-    return "the tokenizer does not take these texts"
+            return f"{text!r:.60} contains a lone surrogate, as in an emoji cut in two"
+    return "the tokenizer does not accept these texts"
 
 
 def _gives_types(settings: dict[str, Any]) -> bool:
-    """Whether transformers' tokenizer of this folder tells the two texts of a pair apart, as its training saw it."""
+    """Whether transformers' tokenizer of this folder gives token types, as the model saw them in training."""
     names = settings.get("model_input_names")
     if isinstance(names, list):
         return "token_type_ids" in names
-    # Without a class the family's own is meant; general ones, such as PreTrainedTokenizerFast, give no types.
+    # Without a class it is the family's own; generic ones, such as PreTrainedTokenizerFast, give no types.
     return str(settings.get("tokenizer_class", "Bert")).startswith(("Bert", "Electra"))
 
 
@@ -132,11 +132,11 @@ def _read_tokenizer(folder: Path, settings: dict[str, Any]) -> Tokenizer:
     except Exception as error:  # the library raises nothing narrower
         reason = str(error).split("\n")[0]
         raise PackedConfigError(f"cannot read the tokenizer of {folder}: {reason}") from error
-    raise PackedConfigError(f"{folder} has no tokenizer.json; copy it from the model that the folder was made of")
+    raise PackedConfigError(f"{folder} has no tokenizer.json; copy it from the model that the folder was made from")
 
 
 def _wordpiece(words: Path, settings: dict[str, Any]) -> Tokenizer:
-    """BERT's tokenizer from its word list, as transformers makes it."""
+    """BERT's tokenizer from its word list, as transformers builds it."""
     names = {kind: _special(settings, kind, usual) for kind, usual in _SPECIAL.items()}
     vocabulary = {word: i for i, word in enumerate(words.read_text(encoding="utf-8").rstrip("\n").split("\n"))}
     tokenizer = Tokenizer(models.WordPiece(vocabulary, unk_token=names["unk"], max_input_chars_per_word=100))
@@ -158,16 +158,15 @@ def _wordpiece(words: Path, settings: dict[str, Any]) -> Tokenizer:
 
 
 def _special(settings: dict[str, Any], kind: str, usual: str) -> str:
-    said = settings.get(f"{kind}_token", usual)
-    return str(said.get("content", usual) if isinstance(said, dict) else said)
+    token = settings.get(f"{kind}_token", usual)
+    return str(token.get("content", usual) if isinstance(token, dict) else token)
 
 
-def _limit(tokenizer: Tokenizer, settings: dict[str, Any], max_tokens: int, asked: int | None) -> int:
-    told = settings.get("model_max_length")
-    longest = min(max_tokens, int(told)) if isinstance(told, (int, float)) and told >= 1 else max_tokens
-    if asked is None:
-        return longest
+def _limit(tokenizer: Tokenizer, settings: dict[str, Any], max_tokens: int, max_length: int | None) -> int:
+    if max_length is None:
+        longest = settings.get("model_max_length")
+        return min(max_tokens, int(longest)) if isinstance(longest, (int, float)) and longest >= 1 else max_tokens
     least = tokenizer.num_special_tokens_to_add(True) + 2  # one token of each of two texts
-    if not least <= asked <= max_tokens:
-        raise OptionError(f"max_length is {asked}; this model takes {least} to {max_tokens} tokens")
-    return asked
+    if not least <= max_length <= max_tokens:
+        raise OptionError(f"max_length is {max_length}; this model supports {least} to {max_tokens} tokens")
+    return max_length

@@ -1,10 +1,9 @@
 """Layers and attention that quantize, swapped into a Hugging Face model."""
 
-from ternarybert.student.convert import FAMILIES, expose_scores, make_student, quantized_layers
+from ternarybert.student.convert import expose_scores, make_student, quantized_layers
 from ternarybert.student.layers import QuantizedWeight, TernaryEmbedding, TernaryLinear
 
 __all__ = [
-    "FAMILIES",
     "QuantizedWeight",
     "TernaryEmbedding",
     "TernaryLinear",

@@ -1,7 +1,7 @@
 """One attention function for teacher and student, registered with transformers.
 
-It computes what eager attention computes and hands out the scores before the softmax, which L_trm compares. Where the
-attention module carries an `ActivationQuantizer`, Q, K, the softmax output and V are quantized: that is the student.
+It computes what eager attention computes and returns the scores before the softmax, which L_trm compares. If the
+attention module has an `ActivationQuantizer`, as in a student, then Q, K, the softmax output and V are quantized.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from ternarybert.student import integer_eval
 from ternarybert.student.activations import ActivationQuantizer
 
 NAME = "ternarybert"
-QUANTIZER = "activation_quantizer"  # attribute of a student's attention modules
+QUANTIZER = "activation_quantizer"  # the attribute of a student's attention modules that holds it
 
 
 def scored_attention(
@@ -35,10 +35,10 @@ def scored_attention(
     # 1/sqrt(d_h), as every BERT computes it; the paper's text has 1/sqrt(d).
     scale = query.shape[-1] ** -0.5 if scaling is None else scaling
     if quantizer is not None and integer_eval.evaluating(module, query):
-        return _evaluated(quantizer, query, key, value, attention_mask, scale)
+        return _integer_attention(quantizer, query, key, value, attention_mask, scale)
     if quantizer is not None:
         query, key, value = quantizer.heads(query), quantizer.heads(key), quantizer.values(value)
-    scores = torch.matmul(query * scale, key.transpose(2, 3))  # scaling the scores would take longer
+    scores = torch.matmul(query * scale, key.transpose(2, 3))  # cheaper than scaling the scores
     masked = scores if attention_mask is None else scores + attention_mask
     probabilities = nn.functional.dropout(masked.softmax(-1), p=dropout, training=module.training)
     if quantizer is not None:
@@ -47,10 +47,10 @@ def scored_attention(
     return context, scores
 
 
-def _evaluated(
+def _integer_attention(
     quantizer: ActivationQuantizer, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, scale: float
 ) -> tuple[Tensor, Tensor]:
-    """The student's attention from integer codes."""
+    """The student's attention in evaluation, from integer codes."""
     scores = integer_eval.scores(quantizer.heads_codes(query), quantizer.heads_codes(key), scale)
     probabilities = quantizer.probabilities_codes(integer_eval.softmax(scores, mask))
     context = integer_eval.context(probabilities, quantizer.values_codes(value), quantizer.real_keys())
@@ -58,5 +58,5 @@ def _evaluated(
 
 
 AttentionInterface.register(NAME, scored_attention)
-# Without a mask function of the same name transformers passes no mask at all, and padding is attended to.
+# Without a mask function of the same name, transformers passes no mask and padding is attended to.
 AttentionMaskInterface.register(NAME, eager_mask)

@@ -1,65 +1,39 @@
 """A Hugging Face encoder becomes a student by swapping layers; no model code is copied.
 
-What is quantized: every linear layer inside the Transformer layers, the pooler if the recipe says so, the word
-embedding, and what all of them and attention are fed with. The task head keeps full precision, input and weight.
+Quantized are the matrices that the family's record names (families.py): the linear layers of every Transformer layer,
+the word embedding and, if the recipe says so, the pooler, together with the activations that linear layers and
+attention take as input. The task head keeps full precision, input and weight.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any
 
 from torch import nn
 from transformers import PreTrainedModel
 
 from ternarybert.errors import UnsupportedModelError
+from ternarybert.families import LAYER_MATRICES, Family, family_of
 from ternarybert.recipe import Recipe
 from ternarybert.student.activations import ActivationQuantizer, Padding
 from ternarybert.student.attention import NAME, QUANTIZER
-from ternarybert.student.integer_eval import evaluate_exactly
+from ternarybert.student.integer_eval import use_integer_evaluation
 from ternarybert.student.layers import QuantizedWeight, TernaryEmbedding, TernaryLinear
 
 
-@dataclass(frozen=True)
-class Family:
-    """Where a model family keeps its parts; names are relative to the encoder."""
-
-    layers: str
-    attention: str  # the submodule of a layer that computes attention
-    pooler: str | None = None
-    word_embedding: str = "embeddings.word_embeddings"
-
-
-_BERT = Family("encoder.layer", "attention.self", "pooler.dense")
-FAMILIES = {
-    "bert": _BERT,
-    "roberta": _BERT,
-    "xlm-roberta": _BERT,
-    "camembert": _BERT,
-    "electra": _BERT,
-    "distilbert": Family("transformer.layer", "attention"),
-}
-
-
-def family_of(model: PreTrainedModel) -> Family:
-    """The model's family, or an error that names it."""
-    kind = model.config.model_type
-    if kind not in FAMILIES:
-        raise UnsupportedModelError(f"cannot ternarize a model of type '{kind}'; supported: {', '.join(FAMILIES)}")
-    return FAMILIES[kind]
-
-
 def expose_scores(model: PreTrainedModel) -> PreTrainedModel:
-    """Let `output_attentions` give the scores before the softmax, as the distillation loss wants of a teacher."""
-    family_of(model)
+    """Make `output_attentions` return the scores before the softmax, which the distillation loss compares."""
+    family_of(model.config)
     model.set_attn_implementation(NAME)
+    if model.config._attn_implementation != NAME:  # transformers only warns, and attention would not be quantized
+        raise UnsupportedModelError(f"{type(model).__name__} does not use transformers' attention interface")
     return model
 
 
 def make_student(model: PreTrainedModel, recipe: Recipe) -> PreTrainedModel:
     """Turn `model` itself into a student; its parameters keep their names and values."""
-    family = family_of(model)
+    family = family_of(model.config)
     expose_scores(model)
     encoder = model.base_model
     padding = Padding()
@@ -69,18 +43,19 @@ def make_student(model: PreTrainedModel, recipe: Recipe) -> PreTrainedModel:
         return None if recipe.bits.a == 32 else ActivationQuantizer(recipe.activation, recipe.bits.a, padding)
 
     for layer in encoder.get_submodule(family.layers):
-        # Query, key and value are fed the same tensor and share a quantizer, which then works once for the three.
+        # Query, key and value have the same input and share a quantizer, which then quantizes it once for all three.
         attention, shared = layer.get_submodule(family.attention), quantizer()
         if shared is not None:
             setattr(attention, QUANTIZER, shared)
-        for name, linear in _linears(layer):
-            feeds_attention = name.startswith(f"{family.attention}.") and "out" not in name.rpartition(".")[2]
-            used = shared if feeds_attention else quantizer()
-            layer.set_submodule(name, TernaryLinear.from_linear(linear, recipe.weight, recipe.bits.w, used))
-    _swap_pooler(encoder, family, recipe, quantizer())
-    _swap_embedding(encoder, family, recipe)
-    if recipe.bits.a != 32:  # without quantized activations there is nothing that a last bit could upset
-        evaluate_exactly(encoder)
+        for symbol in LAYER_MATRICES:
+            used = shared if symbol in ("w_q", "w_k", "w_v") else quantizer()
+            _swap_linear(layer, getattr(family, symbol), recipe, used)
+    if recipe.pooler and family.w_p is not None and getattr(encoder, family.w_p.partition(".")[0], None) is not None:
+        _swap_linear(encoder, family.w_p, recipe, quantizer())
+    if recipe.bits.e != 32:
+        _swap_embedding(encoder, family, recipe)
+    if recipe.bits.a != 32:  # without quantized activations a difference in the last bit does not grow
+        use_integer_evaluation(encoder)
     return model
 
 
@@ -91,20 +66,11 @@ def quantized_layers(model: nn.Module) -> Iterator[tuple[str, QuantizedWeight]]:
             yield name, module
 
 
-def _linears(module: nn.Module) -> list[tuple[str, nn.Linear]]:
-    return [(name, child) for name, child in module.named_modules() if isinstance(child, nn.Linear)]
-
-
-def _swap_pooler(encoder: Any, family: Family, recipe: Recipe, quantizer: ActivationQuantizer | None) -> None:
-    if not recipe.pooler or family.pooler is None or getattr(encoder, "pooler", None) is None:
-        return
-    dense = encoder.get_submodule(family.pooler)
-    encoder.set_submodule(family.pooler, TernaryLinear.from_linear(dense, recipe.weight, recipe.bits.w, quantizer))
+def _swap_linear(parent: Any, name: str, recipe: Recipe, quantizer: ActivationQuantizer | None) -> None:
+    linear = parent.get_submodule(name)
+    parent.set_submodule(name, TernaryLinear.from_linear(linear, recipe.weight, recipe.bits.w, quantizer))
 
 
 def _swap_embedding(encoder: Any, family: Family, recipe: Recipe) -> None:
-    if recipe.bits.e == 32:
-        return
-    table = encoder.get_submodule(family.word_embedding)
-    swapped = TernaryEmbedding.from_embedding(table, recipe.embedding, recipe.bits.e)
-    encoder.set_submodule(family.word_embedding, swapped)
+    table = encoder.get_submodule(family.w_e)
+    encoder.set_submodule(family.w_e, TernaryEmbedding.from_embedding(table, recipe.embedding, recipe.bits.e))

@@ -1,8 +1,9 @@
-"""The student's evaluation, computed as numerics.py says: the same integers and the same rounding as every engine.
+"""The student's evaluation in integers, as numerics.py defines it: the same bits as every engine.
 
-Training needs gradients and speed and uses torch's own operations on the quantized values. An evaluation (no gradients,
-not in training mode, float32) multiplies integer codes instead, which is exact, and takes the functions between them
-from numerics.py. So the score that is reported is the score of the model that runs from the packed folder.
+Training needs gradients and speed, and uses torch's own operations on the quantized values. Evaluation (no gradients,
+not in training mode, float32) multiplies integer codes, which is exact, and computes the functions between the products
+as numerics.py does. So the reported score is the score of the model that runs from the packed folder. Each function
+here has the name of the one in numerics.py that it equals.
 """
 
 from __future__ import annotations
@@ -21,11 +22,11 @@ from ternarybert.quantize.uniform import minmax_levels, symmetric_levels
 from ternarybert.recipe import ActivationScheme, Granularity
 from ternarybert.student import products
 
-_EXACT = 2**24  # float32 counts every integer up to here
+_EXACT_INTEGERS = 2**24  # float32 holds every integer up to this one
 
 
-class Codes(NamedTuple):
-    """x_hat = scale * codes + offset, with codes from 0 that are floats holding integers."""
+class TensorCodes(NamedTuple):
+    """Activations as `numerics.ActivationCodes`: x_hat = scale * codes + offset. The codes are whole floats from 0."""
 
     codes: Tensor
     scale: Tensor
@@ -33,7 +34,7 @@ class Codes(NamedTuple):
 
 
 def evaluating(module: nn.Module, x: Tensor) -> bool:
-    """Whether this forward pass is an evaluation."""
+    """Whether this forward pass is an evaluation, and not training."""
     return not (
         module.training
         or torch.is_grad_enabled()
@@ -44,30 +45,30 @@ def evaluating(module: nn.Module, x: Tensor) -> bool:
 
 def quantize(
     x: Tensor, scheme: ActivationScheme, bits: int, granularity: Granularity, mask: Tensor | None = None
-) -> Codes:
+) -> TensorCodes:
     """`numerics.quantize`, with the ranges of the student's quantizer."""
     if scheme.scheme == "minmax":
-        return Codes(*minmax_levels(x, bits, granularity, mask, scheme.clip))
+        return TensorCodes(*minmax_levels(x, bits, granularity, mask, scheme.clip))
     half = 2 ** (bits - 1)
     codes, scale = symmetric_levels(x, bits, granularity, mask, scheme.clip)
-    return Codes(codes + half, scale, scale * -half)
+    return TensorCodes(codes + half, scale, scale * -half)
 
 
 def product(a: Tensor, b: Tensor, largest: int) -> Tensor:
-    """Matrix product of integers, rounded once; `largest` bounds the sums."""
-    return a @ b if largest < _EXACT else (a.double() @ b.double()).float()
+    """Matrix product of integers, rounded once; `largest` is an upper bound of the sums."""
+    return a @ b if largest < _EXACT_INTEGERS else (a.double() @ b.double()).float()
 
 
 @dataclass(frozen=True)
-class Weight:
-    """A quantized weight in integers; what only some products need is computed when first asked for."""
+class IntegerWeight:
+    """A quantized weight in integers; what only some products need is computed on first use."""
 
     codes: Tensor  # int8, (N, K)
     scale: Tensor  # (N, 1) or (1, 1)
 
     @classmethod
-    def of(cls, codes: Tensor, scale: Tensor) -> Weight:
-        """The weight with these codes and scales."""
+    def from_codes(cls, codes: Tensor, scale: Tensor) -> IntegerWeight:
+        """The weight with these codes, of any dtype, and scales."""
         return cls(codes.to(torch.int8), scale)
 
     @cached_property
@@ -77,44 +78,44 @@ class Weight:
 
     @cached_property
     def sums(self) -> Tensor:
-        """Of the codes of a row."""
+        """The sum of the codes of each row."""
         return self.floats.sum(-1)
 
     @cached_property
     def largest(self) -> int:
-        """Bound of what a product with codes of 8 bits can add up to."""
+        """An upper bound of the sums in a product with 8-bit codes."""
         return 255 * int(self.floats.abs().max()) * self.codes.shape[-1]
 
 
-def linear(x: Codes, weight: Weight, bias: Tensor | None) -> Tensor:
+def linear(x: TensorCodes, weight: IntegerWeight, bias: Tensor | None) -> Tensor:
     """`numerics.linear`."""
-    if products.fits(x.codes, weight.codes):
+    if products.kernels_apply(x.codes, weight.codes):
         return products.multiply(x, weight.codes, weight.scale, bias)
     dot = product(x.codes, weight.floats.T, weight.largest)
     y = weight.scale.reshape(-1) * (x.scale * dot + x.offset * weight.sums)
     return y if bias is None else y + bias
 
 
-def scores(q: Codes, k: Codes, scaling: float) -> Tensor:
+def scores(q: TensorCodes, k: TensorCodes, scaling: float) -> Tensor:
     """`numerics.scores`."""
     d = q.codes.shape[-1]
-    products = product(q.codes, k.codes.transpose(-1, -2), 255 * 255 * d)
+    dots = product(q.codes, k.codes.transpose(-1, -2), 255 * 255 * d)
     q_scale, q_offset = q.scale * _f32(scaling), q.offset * _f32(scaling)
     k_total = k.scale * k.codes.sum(-1, keepdim=True) + d * k.offset
     k_scale, k_offset, k_total = (a.transpose(-1, -2) for a in (k.scale, k.offset, k_total))
     q_sums = q.codes.sum(-1, keepdim=True)
-    return ((q_scale * products) * k_scale + (q_scale * q_sums) * k_offset) + q_offset * k_total
+    return ((q_scale * dots) * k_scale + (q_scale * q_sums) * k_offset) + q_offset * k_total
 
 
-def context(p: Codes, v: Codes, real: Tensor | None) -> Tensor:
-    """`numerics.context`; keys that are not `real`, (B, 1, 1, m), do not count."""
+def context(p: TensorCodes, v: TensorCodes, real: Tensor | None) -> Tensor:
+    """`numerics.context`; keys that are not `real`, (B, 1, 1, m), are left out."""
     p_codes, v_codes = p.codes, v.codes
     count: Tensor | int = v_codes.shape[-2]
     if real is not None:
         p_codes, v_codes, count = p_codes * real, v_codes * real.transpose(-1, -2), real.sum(-1, keepdim=True)
-    products = product(p_codes, v_codes, 255 * 255 * v_codes.shape[-2])
+    dots = product(p_codes, v_codes, 255 * 255 * v_codes.shape[-2])
     v_total = v.scale * v_codes.sum(-2, keepdim=True) + count * v.offset
-    return ((p.scale * v.scale) * products + (p.scale * v.offset) * p_codes.sum(-1, keepdim=True)) + p.offset * v_total
+    return ((p.scale * v.scale) * dots + (p.scale * v.offset) * p_codes.sum(-1, keepdim=True)) + p.offset * v_total
 
 
 def softmax(x: Tensor, attention_mask: Tensor | None) -> Tensor:
@@ -128,7 +129,7 @@ def softmax(x: Tensor, attention_mask: Tensor | None) -> Tensor:
 
 
 def exp(x: Tensor) -> Tensor:
-    """`numerics.exp`; what is larger than 0 was masked and does not matter."""
+    """`numerics.exp`; inputs above 0 belong to masked keys, and their results are not used."""
     x = x.clamp(float(numerics.EXP_LOWEST), 0)
     n = (x * _f32(numerics.EXP_LOG2E)).round_()
     r = (x - n * _f32(numerics.EXP_LN2_HIGH)) - n * _f32(numerics.EXP_LN2_LOW)
@@ -151,8 +152,8 @@ def gelu(x: Tensor, kind: str) -> Tensor:
     return x.clamp(min=0) - h
 
 
-class LayerNorm(nn.LayerNorm):
-    """LayerNorm that evaluates as `numerics.layer_norm` does."""
+class EvalLayerNorm(nn.LayerNorm):
+    """LayerNorm that computes `numerics.layer_norm` in evaluation."""
 
     def forward(self, x: Tensor) -> Tensor:
         """Normalize over the last axis."""
@@ -164,8 +165,8 @@ class LayerNorm(nn.LayerNorm):
         return (d * (1 / (variance + self.eps).sqrt()).float()) * self.weight + self.bias
 
 
-class Activation(nn.Module):
-    """GELU that evaluates as `numerics.gelu` does."""
+class EvalGelu(nn.Module):
+    """GELU that computes `numerics.gelu` in evaluation."""
 
     def __init__(self, function: nn.Module, kind: str) -> None:
         super().__init__()
@@ -176,22 +177,22 @@ class Activation(nn.Module):
         return gelu(x, self.kind) if evaluating(self, x) else self.function(x)
 
 
-_KINDS: dict[type, str] = {
+_GELUS: dict[type, str] = {
     activations.GELUActivation: "gelu",
     activations.NewGELUActivation: "gelu_tanh",
     activations.GELUTanh: "gelu_tanh",
 }
 
 
-def evaluate_exactly(encoder: nn.Module) -> None:
-    """Let the LayerNorms and GELUs of an encoder evaluate by numerics.py; quantized layers do it by themselves."""
+def use_integer_evaluation(encoder: nn.Module) -> None:
+    """Make the LayerNorms and GELUs of an encoder evaluate as numerics.py does; quantized layers already do."""
     for name, module in list(encoder.named_modules()):
         if type(module) is nn.LayerNorm:
-            module.__class__ = LayerNorm
-        elif type(module) in _KINDS:
-            encoder.set_submodule(name, Activation(module, _KINDS[type(module)]))
+            module.__class__ = EvalLayerNorm
+        elif type(module) in _GELUS:
+            encoder.set_submodule(name, EvalGelu(module, _GELUS[type(module)]))
 
 
 def _f32(value: float | np.float32) -> float:
-    """A constant rounded to float32, as a Python number: torch would round it in some places and not in others."""
+    """A constant rounded to float32, as a Python number: torch rounds some constants and not others."""
     return float(np.float32(value))

@@ -1,9 +1,8 @@
 """A student's layers: `nn.Linear` and `nn.Embedding` whose weights pass through a quantizer.
 
-They keep the full-precision weight under its Hugging Face name. The quantized weight is made anew only when the weight
-has changed, which torch counts for us in the tensor's version: once per optimizer step, however many micro-batches it
-has, and once for a whole evaluation. The gradient with respect to the quantized weight goes to the full-precision one
-(Algorithm 1).
+They keep the full-precision weight under its Hugging Face name. The weight is quantized again only when it has changed,
+which torch counts in the tensor's version: once per optimizer step, however many micro-batches it has, and once for a
+whole evaluation. The gradient with respect to the quantized weight goes to the full-precision one (Algorithm 1).
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ from ternarybert.quantize.quantized import dequantize
 from ternarybert.recipe import ROW, WeightScheme
 from ternarybert.student import integer_eval, products
 from ternarybert.student.activations import ActivationQuantizer
-from ternarybert.student.products import ShortGradients
+from ternarybert.student.products import Bf16Gradients
 
 
 def _count_change(optimizer: Optimizer, *_: Any) -> None:
@@ -46,7 +45,7 @@ SecondMoment = Callable[[], Tensor | None]  # the optimizer's, for LAT and LAQ; 
 
 
 def quantize_weight(w: Tensor, scheme: WeightScheme, bits: int, second_moment: Tensor | None = None) -> Quantized:
-    """Q_w: the quantizer that the scheme names."""
+    """Q_w: the weight, quantized by the method of the scheme."""
     if scheme.clip is not None:
         w = w.clamp(-scheme.clip, scheme.clip)
     if scheme.method == "twn":
@@ -60,57 +59,57 @@ def quantize_weight(w: Tensor, scheme: WeightScheme, bits: int, second_moment: T
 
 
 class QuantizedWeight(nn.Module):
-    """What a quantized linear layer and a quantized embedding have in common."""
+    """Base of the quantized linear layer and the quantized embedding."""
 
     weight: Tensor
     scheme: WeightScheme
     bits: int
     second_moment: SecondMoment
     _cache: tuple[tuple[Any, ...], Tensor] | None
-    _integers: tuple[tuple[Any, ...], integer_eval.Weight] | None
+    _integers: tuple[tuple[Any, ...], integer_eval.IntegerWeight] | None
 
     def set_scheme(self, scheme: WeightScheme, bits: int) -> None:
-        """How to quantize; to be called once, by whoever makes the layer."""
+        """Set how the weight is quantized; called once, when the layer is made."""
         self.scheme, self.bits, self._cache, self._integers = scheme, bits, None, None
-        self.second_moment = _unknown
+        self.second_moment = _no_second_moment
 
     def quantized(self) -> Quantized:
-        """Codes and scales of the weight as it is: what the forward pass uses and what is exported."""
+        """Codes and scales of the current weight: what the forward pass uses and what is exported."""
         with torch.no_grad():
             return quantize_weight(self.weight.detach(), self.scheme, self.bits, self.second_moment())
 
     def w_hat(self) -> Tensor:
-        """The quantized weight, remembered until the weight changes."""
-        if self._cache is None or not self.fresh:
+        """The quantized weight, cached until the weight changes."""
+        if self._cache is None or not self.is_current:
             weight = self.integers()
             w_hat = dequantize(weight.codes.to(weight.scale.dtype), weight.scale, None)
             self._cache = (self._state, w_hat.to(self.weight.dtype))
         return self._cache[1]
 
-    def integers(self) -> integer_eval.Weight:
-        """The weight's codes and scales, remembered until it changes."""
+    def integers(self) -> integer_eval.IntegerWeight:
+        """The weight's codes and scales, cached until it changes."""
         if self._integers is None or self._integers[0] != self._state:
             quantized = self.quantized()
-            self._integers = (self._state, integer_eval.Weight.of(quantized.codes, quantized.scale))
+            self._integers = (self._state, integer_eval.IntegerWeight.from_codes(quantized.codes, quantized.scale))
         return self._integers[1]
 
     @property
-    def fresh(self) -> bool:
-        """Whether the quantized weight at hand still belongs to the weight."""
+    def is_current(self) -> bool:
+        """Whether the cached quantized weight is that of the current weight."""
         return self._cache is not None and self._cache[0] == self._state
 
     @property
     def _state(self) -> tuple[Any, ...]:
-        """What the quantized weight depends on; also changed by `model.bfloat16()`."""
+        """What the quantized weight depends on; `model.bfloat16()` changes it too."""
         return self.weight._version, self.weight.device, self.weight.dtype
 
 
-def _unknown() -> None:
+def _no_second_moment() -> None:
     return None
 
 
-class TernaryLinear(QuantizedWeight, ShortGradients, nn.Linear):
-    """A linear layer with quantized weight and, where it has a quantizer for it, quantized input."""
+class TernaryLinear(QuantizedWeight, Bf16Gradients, nn.Linear):
+    """A linear layer with a quantized weight and, if it has a quantizer, quantized inputs."""
 
     quantizer: ActivationQuantizer | None
 
@@ -126,9 +125,9 @@ class TernaryLinear(QuantizedWeight, ShortGradients, nn.Linear):
         return layer.train(linear.training)
 
     @property
-    def shortens(self) -> bool:
-        """Where only its weight is quantized, or native kernels multiply its codes in training."""
-        return self.bits != 32 and (self.quantizer is None or native.fast_kernel())
+    def supports_bf16_gradients(self) -> bool:
+        """True if only the weight is quantized, or if native kernels multiply the codes in training."""
+        return self.bits != 32 and (self.quantizer is None or native.has_fast_kernel())
 
     def forward(self, x: Tensor) -> Tensor:
         """Q_a(x) Q_w(W)ᵀ + b."""
@@ -139,10 +138,10 @@ class TernaryLinear(QuantizedWeight, ShortGradients, nn.Linear):
             return nn.functional.linear(x, self.weight, self.bias)
         w = straight_through(self.weight, self.w_hat(), clip=self.scheme.clip)
         if self.quantizer is None:
-            return products.bf16_linear(x, w, self.bias, self.gradients)
-        if products.fits(x, w):
+            return products.float_linear(x, w, self.bias, self.gradient_dtype)
+        if products.kernels_apply(x, w):
             codes, weight = self.quantizer.linear_input_codes(x), self.integers()
-            return products.integer_linear(codes, w, weight.codes, weight.scale, self.bias, self.gradients)
+            return products.integer_linear(codes, w, weight.codes, weight.scale, self.bias, self.gradient_dtype)
         return nn.functional.linear(self.quantizer.linear_input(x), w, self.bias)
 
 
@@ -158,9 +157,9 @@ class TernaryEmbedding(QuantizedWeight, nn.Embedding):
         return layer.train(embedding.training)
 
     def forward(self, ids: Tensor) -> Tensor:
-        """The quantized rows of `ids`. With one scale a row, only the batch's rows are quantized, not the table."""
+        """The quantized rows of `ids`. With one scale per row, only the rows in the batch are quantized."""
         rows = nn.functional.embedding(ids, self.weight, self.padding_idx)
-        if self.fresh or self.scheme.granularity != ROW:
+        if self.is_current or self.scheme.granularity != ROW:
             rows_hat = self.w_hat()[ids]
         else:
             v = self.second_moment()

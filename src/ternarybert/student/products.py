@@ -1,22 +1,14 @@
-"""Gradients of a bf16_linear layer multiplied in bfloat16, the forward pass untouched.
+"""Products of linear layers in training on a CPU: forward in integers, gradients in bfloat16 if wanted.
 
-Autocast would round what a quantizer has just made; the gradients need less. On a CPU that multiplies bfloat16 the two
-products take less than half of their time.
-
-MERGED-DOCS:
-Linear layers of integer codes on a CPU, multiplied by the native kernels: more than twice as fast as floats.
-
-The result is `numerics.linear`'s to the bit, so evaluations may use it as they like. Training uses it for the forward
-pass; the gradients are products of floats as ever, with the quantized weights and with the quantized inputs. On a CPU
-that multiplies bfloat16 these two products may be asked for in it, which takes less than half of their time.
-
+The forward pass of a quantized layer multiplies integer codes with the native kernels, more than twice as fast as torch
+multiplies floats. The result equals `numerics.linear` bit for bit, so evaluation uses it too. The two products of the
+backward pass are products of floats, with the quantized weights and with the quantized inputs. They tolerate bfloat16,
+which takes less than half the time on a CPU that multiplies it; autocast would instead round the activations before
+they are quantized.
 """
 
 from __future__ import annotations
 
-import ctypes
-from ctypes import Structure, c_int32, c_void_p
-from functools import cache
 from typing import Any
 
 import torch
@@ -26,44 +18,45 @@ from torch.autograd.function import once_differentiable
 from ternarybert import native
 from ternarybert.quantize.quantized import dequantize
 
-LARGEST = 65536  # inputs or outputs that the kernels take
+MAX_SIZE = 65536  # inputs or outputs of a layer that the kernels accept
 
 
-class CProduct(Structure):
-    """`tb_product`."""
+class Bf16Gradients(nn.Module):
+    """A layer whose gradients can be computed in bfloat16 while its forward pass stays as it is."""
 
-    _fields_ = [
-        *((name, c_int32) for name in ("rows", "inputs", "outputs", "scales")),
-        *((name, c_void_p) for name in ("codes", "x_scale", "x_offset", "weight", "scale", "bias", "y")),
-    ]
+    gradient_dtype = torch.float32  # set to bfloat16 to use it
+
+    @property
+    def supports_bf16_gradients(self) -> bool:
+        """Whether the layer uses `gradient_dtype`."""
+        return True
 
 
-def fits(x: Tensor, weight: Tensor) -> bool:
-    """Whether the kernels can multiply such an input and weight, and faster than torch."""
+def kernels_apply(x: Tensor, weight: Tensor) -> bool:
+    """Whether the native kernels can multiply this input and weight, and do so faster than torch."""
     return (
         not torch.compiler.is_compiling()
         and x.device.type == weight.device.type == "cpu"
         and x.dtype is torch.float32
         and not torch.is_autocast_enabled("cpu")
         and x.numel() > 0
-        and max(weight.shape) <= LARGEST
-        and native.fast_kernel()
+        and max(weight.shape) <= MAX_SIZE
+        and native.has_fast_kernel()
     )
 
 
 def multiply(x: tuple[Tensor, Tensor, Tensor], weight: Tensor, scale: Tensor, bias: Tensor | None) -> Tensor:
-    """`numerics.linear`: x are float codes (.., K) with their scale and offset, the weight int8 codes (N, K)."""
+    """`numerics.linear`: x are float codes (.., K) with their scale and offset, the weight is int8 codes (N, K)."""
     *rows, inputs = x[0].shape
     codes = x[0].contiguous()
     x_scale, x_offset = (one.expand(*rows, 1).contiguous() for one in x[1:])
     weight, scale = weight.contiguous(), scale.reshape(-1).float().contiguous()
     bias = None if bias is None else bias.float().contiguous()
     y = codes.new_empty(*rows, len(weight))
-    places = [None if a is None else a.data_ptr() for a in (codes, x_scale, x_offset, weight, scale, bias, y)]
-    product = CProduct(codes.numel() // inputs, inputs, len(weight), len(scale), *places)
-    error = native.CError()
-    status = _library().tb_multiply(product, native.asked_kernel(), torch.get_num_threads(), error)
-    native.check(status, error)
+    pointers = [None if a is None else a.data_ptr() for a in (codes, x_scale, x_offset, weight, scale, bias, y)]
+    product = native.CProduct(codes.numel() // inputs, inputs, len(weight), len(scale), *pointers)
+    error, kernel = native.CError(), native.choose_kernel().encode()
+    native.check(native.library().tb_multiply(product, kernel, torch.get_num_threads(), error), error)
     return y
 
 
@@ -73,10 +66,18 @@ def integer_linear(
     weight: Tensor,
     scale: Tensor,
     bias: Tensor | None,
-    gradients: torch.dtype = torch.float32,
+    gradient_dtype: torch.dtype = torch.float32,
 ) -> Tensor:
-    """`multiply` with the gradients of x_hat `w_hat`^T + bias, computed in `gradients`; the codes get that of x_hat."""
-    y: Tensor = _IntegerLinear.apply(*x, w_hat, weight, scale, bias, gradients)  # type: ignore[no-untyped-call]
+    """`multiply` with the gradients of x_hat `w_hat`^T + bias; the gradient of x_hat is returned for the codes."""
+    y: Tensor = _IntegerLinear.apply(*x, w_hat, weight, scale, bias, gradient_dtype)  # type: ignore[no-untyped-call]
+    return y
+
+
+def float_linear(x: Tensor, w: Tensor, bias: Tensor | None, gradient_dtype: torch.dtype) -> Tensor:
+    """`nn.functional.linear` with its gradients computed in `gradient_dtype`."""
+    if gradient_dtype is torch.float32:
+        return nn.functional.linear(x, w, bias)
+    y: Tensor = _FloatLinear.apply(x, w, bias, gradient_dtype)  # type: ignore[no-untyped-call]
     return y
 
 
@@ -91,10 +92,10 @@ class _IntegerLinear(torch.autograd.Function):
         weight: Tensor,
         scale: Tensor,
         bias: Tensor | None,
-        gradients: torch.dtype,
+        gradient_dtype: torch.dtype,
     ) -> Tensor:
         ctx.save_for_backward(codes, x_scale, x_offset, w_hat)
-        ctx.gradients = gradients
+        ctx.gradient_dtype = gradient_dtype
         return multiply((codes, x_scale, x_offset), weight, scale, bias)
 
     @staticmethod
@@ -102,60 +103,23 @@ class _IntegerLinear(torch.autograd.Function):
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
         codes, x_scale, x_offset, w_hat = ctx.saved_tensors
         flat = gradient.reshape(-1, gradient.shape[-1])
-        short = flat.to(ctx.gradients)
+        narrow = flat.to(ctx.gradient_dtype)
         of_x = of_w = of_bias = None
         if ctx.needs_input_grad[0]:
-            of_x = of_inputs(short, w_hat).view(codes.shape)
+            of_x = _input_gradient(narrow, w_hat).view(codes.shape)
         if ctx.needs_input_grad[3]:
             x_hat = dequantize(codes, x_scale, x_offset).view(-1, codes.shape[-1])
-            of_w = of_weights(short, x_hat)
+            of_w = _weight_gradient(narrow, x_hat)
         if ctx.needs_input_grad[6]:
             of_bias = flat.sum(0)
         return of_x, None, None, of_w, None, None, of_bias, None
 
 
-@cache
-def _library() -> ctypes.CDLL:
-    lib = ctypes.CDLL(native.library()._name)
-    lib.tb_multiply.argtypes = [ctypes.POINTER(CProduct), ctypes.c_char_p, c_int32, ctypes.POINTER(native.CError)]
-    lib.tb_multiply.restype = ctypes.c_int
-    return lib
-
-
-class ShortGradients(nn.Module):
-    """A layer that can be told in which type to multiply its gradients."""
-
-    gradients = torch.float32
-
-    @property
-    def shortens(self) -> bool:
-        """Whether it would heed that."""
-        return True
-
-
-def bf16_linear(x: Tensor, w: Tensor, bias: Tensor | None, gradients: torch.dtype) -> Tensor:
-    """`nn.functional.linear` with its gradients computed in `gradients`."""
-    if gradients is torch.float32:
-        return nn.functional.linear(x, w, bias)
-    y: Tensor = _Bf16Linear.apply(x, w, bias, gradients)  # type: ignore[no-untyped-call]
-    return y
-
-
-def of_inputs(gradient: Tensor, w: Tensor) -> Tensor:
-    """The gradient (M, N) of the outputs as that of the inputs, multiplied in its type."""
-    return (gradient @ w.to(gradient.dtype)).float()
-
-
-def of_weights(gradient: Tensor, x: Tensor) -> Tensor:
-    """The gradient (M, N) of the outputs as that of the weights, multiplied in its type."""
-    return (gradient.T @ x.to(gradient.dtype)).float()
-
-
-class _Bf16Linear(torch.autograd.Function):
+class _FloatLinear(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, x: Tensor, w: Tensor, bias: Tensor | None, gradients: torch.dtype) -> Tensor:
+    def forward(ctx: Any, x: Tensor, w: Tensor, bias: Tensor | None, gradient_dtype: torch.dtype) -> Tensor:
         ctx.save_for_backward(x, w)
-        ctx.gradients = gradients
+        ctx.gradient_dtype = gradient_dtype
         return nn.functional.linear(x, w, bias)
 
     @staticmethod
@@ -163,8 +127,18 @@ class _Bf16Linear(torch.autograd.Function):
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
         x, w = ctx.saved_tensors
         flat = gradient.reshape(-1, gradient.shape[-1])
-        short = flat.to(ctx.gradients)
-        of_x = of_inputs(short, w).view(x.shape) if ctx.needs_input_grad[0] else None
-        of_w = of_weights(short, x.reshape(-1, x.shape[-1])) if ctx.needs_input_grad[1] else None
+        narrow = flat.to(ctx.gradient_dtype)
+        of_x = _input_gradient(narrow, w).view(x.shape) if ctx.needs_input_grad[0] else None
+        of_w = _weight_gradient(narrow, x.reshape(-1, x.shape[-1])) if ctx.needs_input_grad[1] else None
         of_bias = flat.sum(0) if ctx.needs_input_grad[2] else None
         return of_x, of_w, of_bias, None
+
+
+def _input_gradient(gradient: Tensor, w: Tensor) -> Tensor:
+    """The gradient of the inputs from that of the outputs, (M, N), multiplied in the latter's dtype."""
+    return (gradient @ w.to(gradient.dtype)).float()
+
+
+def _weight_gradient(gradient: Tensor, x: Tensor) -> Tensor:
+    """The gradient of the weights from that of the outputs, (M, N), multiplied in the latter's dtype."""
+    return (gradient.T @ x.to(gradient.dtype)).float()

@@ -24,11 +24,11 @@ from transformers import DataCollatorWithPadding, PreTrainedModel, PreTrainedTok
 from ternarybert.data import SquadData, SquadTask, Task, TaskData
 from ternarybert.data.squad.windows import UNKNOWN, Window
 from ternarybert.errors import UnsupportedModelError
+from ternarybert.families import max_tokens
 
 LENGTH = "length"  # column that length grouping reads
 Logits = NDArray[np.float32]
 _CACHED_PAIRS = 2**17  # of tokens: with 12 heads, 6 MB of scores
-_PADDED_POSITIONS = ("roberta", "xlm-roberta", "camembert")
 
 
 @dataclass(frozen=True)
@@ -44,11 +44,7 @@ class Features:
 
 def longest_input(task: Task | SquadTask, model: PreTrainedModel) -> int:
     """Where texts are cut: at the task's length, or at the model's where that is shorter."""
-    config = model.config
-    positions = getattr(config, "max_position_embeddings", task.max_length)
-    if config.model_type in _PADDED_POSITIONS:  # positions are counted from the padding index + 1 on
-        positions -= config.pad_token_id + 1
-    return min(task.max_length, positions)
+    return min(task.max_length, max_tokens(model.config) or task.max_length)
 
 
 def tokenize(data: TaskData, tokenizer: PreTrainedTokenizerBase, max_length: int | None = None) -> Features:

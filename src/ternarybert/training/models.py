@@ -19,7 +19,7 @@ from transformers.trainer_utils import set_seed
 
 import ternarybert
 from ternarybert import packed
-from ternarybert.errors import HubError, UnsupportedModelError, nearby
+from ternarybert.errors import HubError, UnsupportedModelError, suggest_path
 from ternarybert.training.heads import ClassHead, Head
 
 
@@ -123,14 +123,14 @@ def finding(model: str) -> Iterator[None]:
     if path.is_dir() and not (path / "config.json").is_file():
         raise UnsupportedModelError(f"the folder '{model}' has no config.json; it is not a Hugging Face model")
     if not path.is_dir() and (path.is_absolute() or model.startswith((".", "~")) or model.count("/") > 1):
-        raise UnsupportedModelError(f"there is no folder '{model}'{nearby(path)}")
+        raise UnsupportedModelError(f"there is no folder '{model}'{suggest_path(path)}")
     try:
         yield
     except (OSError, ValueError, RuntimeError, KeyError, SafetensorError) as error:
         reason = str(error).strip().split("\n")[0]
         if path.is_dir():
             raise UnsupportedModelError(f"cannot load '{model}': {reason}") from error
-        hint = nearby(path)
+        hint = suggest_path(path)
         also = " The hub" if hint else ", and the hub"
         raise HubError(f"there is no folder '{model}'{hint}{also} does not help: {reason}") from error
 

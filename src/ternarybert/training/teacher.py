@@ -16,7 +16,7 @@ import torch
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from ternarybert.recipe import Recipe
-from ternarybert.student.products import ShortGradients
+from ternarybert.student.products import Bf16Gradients
 from ternarybert.training.batches import LENGTH, Collator, Features, Logits, predict_sets
 from ternarybert.training.heads import AnyData, Head, head_of, main_metric
 from ternarybert.training.options import (
@@ -44,10 +44,12 @@ def shorten(student: PreTrainedModel, settings: Settings) -> Settings:
 
     Autocast would round what the integers are made of. All others, such as students in floats, are left to it.
     """
-    layers = [module for module in student.modules() if isinstance(module, ShortGradients) and module.shortens]
+    layers = [
+        module for module in student.modules() if isinstance(module, Bf16Gradients) and module.supports_bf16_gradients
+    ]
     short = settings.bf16 and on_cpu(settings) and bool(layers)
     for layer in layers:
-        layer.gradients = torch.bfloat16 if short else torch.float32
+        layer.gradient_dtype = torch.bfloat16 if short else torch.float32
     return replace(settings, bf16=False) if short else settings
 
 

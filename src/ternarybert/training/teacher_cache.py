@@ -143,7 +143,7 @@ def remember(
     """
     step = args.train_batch_size * args.gradient_accumulation_steps * args.world_size
     epochs = args.max_steps * step / len(rows) if args.max_steps > 0 else args.num_train_epochs
-    wanted = recipe.distill.masked and recipe.distill.asks_teacher and teacher.device.type == "cpu"
+    wanted = recipe.distill.masked and recipe.distill.needs_teacher and teacher.device.type == "cpu"
     worth = wanted and (known is not None or epochs > 1)
     if not worth or not fits(teacher.config, rows[LENGTH], SHARE / args.world_size):
         return None

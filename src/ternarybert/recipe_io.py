@@ -1,6 +1,7 @@
-"""Frozen dataclasses to plain data and back, with errors that name the field: the machinery behind `recipe.py`.
+"""Recipes as plain data and YAML: frozen dataclasses to dictionaries and back, with errors that name the field.
 
-A type that has a `parse` classmethod is written as the word it prints as; everything else is what YAML knows.
+A type with a `parse` classmethod is written as its `str()`; everything else is a type of YAML. The yaml package is
+imported on first use, because programs that only run packed models do not need it.
 """
 
 from __future__ import annotations
@@ -10,15 +11,16 @@ import math
 import types
 import typing
 from collections.abc import Callable, Iterable, Mapping
+from functools import cache
 from typing import Any
 
 from ternarybert.errors import RecipeError, suggest
 
-SWITCH = {"switch": True}  # metadata of a number that may also be written as true or false
+SWITCH = {"switch": True}  # metadata of a number that can also be true or false
 
 
 def show(value: object, most: int = 60) -> str:
-    """A value for a message, cut short: a file may hold anything."""
+    """A value for a message, shortened: a file may contain anything."""
     text = f"a {type(value).__name__}" if isinstance(value, (Mapping, list)) and len(value) > 9 else str(value)
     return text if len(text) <= most else f"{text[:most]}..."
 
@@ -42,7 +44,7 @@ def at_least(name: str, value: float, least: float) -> None:
 
 
 def to_plain(value: Any) -> Any:
-    """Dataclasses to dictionaries, tuples to lists, small values to the words they print as."""
+    """Dataclasses to dictionaries, tuples to lists, types with `parse` to their `str()`."""
     if hasattr(value, "parse"):
         return str(value)
     if dataclasses.is_dataclass(value):
@@ -51,7 +53,7 @@ def to_plain(value: Any) -> Any:
 
 
 def from_plain(kind: Any, value: object, where: str) -> Any:
-    """A value of type `kind` from plain data, the way back from `to_plain`."""
+    """A value of type `kind` from plain data: the inverse of `to_plain`."""
     if isinstance(kind, types.UnionType):  # X | None
         inner = next(arg for arg in typing.get_args(kind) if arg is not type(None))
         return None if value is None else from_plain(inner, value, where)
@@ -82,7 +84,7 @@ def _from_mapping(kind: Any, value: object, where: str) -> Any:
 
 
 def _named(where: str, make: Callable[..., Any], *args: Any) -> Any:
-    """Say which part of the recipe it is that cannot be made; the whole recipe needs no such hint."""
+    """Call `make` and add the name of the field to its error, unless it is the whole recipe."""
     try:
         return make(*args)
     except RecipeError as error:
@@ -92,7 +94,7 @@ def _named(where: str, make: Callable[..., Any], *args: Any) -> Any:
 def _from_scalar(kind: Any, value: object, where: str) -> Any:
     if kind is float and isinstance(value, (int, str)) and not isinstance(value, bool):
         try:
-            return float(value)  # YAML reads 2e-5, which has no dot, as text
+            return float(value)  # YAML reads 2e-5, which has no dot, as a string
         except (ValueError, OverflowError):
             pass
     if isinstance(value, kind) and not (kind is not bool and isinstance(value, bool)):
@@ -101,19 +103,53 @@ def _from_scalar(kind: Any, value: object, where: str) -> Any:
 
 
 def set_field(data: dict[str, Any], name: str, value: object) -> None:
-    """Set a field by its dotted name; text is read as YAML."""
+    """Set a field by its dotted name; a string is parsed as YAML."""
     *path, last = name.split(".")
     for depth, part in enumerate(path):
         inner = data.get(part)
         if part in data and not isinstance(inner, dict):
             whole = ".".join(path[: depth + 1])
-            raise RecipeError(f"'{whole}' is one value, not a group of fields: set it as a whole, {whole}=...")
+            raise RecipeError(f"'{whole}' is a single value, not a group of fields; set it with {whole}=...")
         if not isinstance(inner, dict):
             where = ".".join(["recipe", *path[:depth]])
-            raise RecipeError(f"{where} has no group of fields '{part}'{suggest(part, data)}")
+            raise RecipeError(f"{where} has no field '{part}'{suggest(part, data)}")
         data = inner
     if isinstance(value, str):
-        from ternarybert.recipe_yaml import read_yaml  # late: whoever only runs models reads no YAML
-
         value = read_yaml(value, f"the value of {name}")
     data[last] = value
+
+
+def read_yaml(text: str, what: str) -> Any:
+    """Plain data from YAML; anything wrong with the text is a `RecipeError`."""
+    import yaml
+
+    try:
+        return yaml.load(text, _strict_loader())
+    except RecipeError:
+        raise
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
+        raise RecipeError(f"{what} is not valid YAML: {show(' '.join(str(error).split()), 200)}") from None
+
+
+def write_yaml(data: Any) -> str:
+    """Plain data as YAML, in its own order."""
+    import yaml
+
+    return yaml.safe_dump(data, sort_keys=False)
+
+
+@cache
+def _strict_loader() -> Any:
+    import yaml
+
+    class StrictLoader(yaml.SafeLoader):
+        """Safe YAML that refuses a mapping with the same key twice."""
+
+        def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+            keys = [key.value for key, _ in node.value]
+            for key in keys:
+                if keys.count(key) > 1:
+                    raise RecipeError(f"the field '{show(key)}' is given twice")
+            return super().construct_mapping(node, deep)
+
+    return StrictLoader

@@ -64,14 +64,14 @@ def test_activation_functions(name, function):
 @pytest.mark.parametrize(
     ("config", "reason"),
     [
-        ({"model_type": "albert"}, "type 'albert'; did you mean"),
+        ({"model_type": "albert"}, "type 'albert'"),
         ({"model_type": None}, "type 'None'"),
-        ({"hidden_act": "silu"}, "activation function 'silu'; allowed: gelu, "),
-        ({"position_embedding_type": "relative_key"}, "relative_key positions"),
-        ({"is_decoder": True}, "is a decoder"),
-        ({"add_cross_attention": True}, "has cross-attention"),
-        ({"is_encoder_decoder": True}, "encoder and decoder"),
-        ({"pruned_heads": {"0": [1]}}, "pruned heads"),
+        ({"hidden_act": "silu"}, "'silu'"),
+        ({"position_embedding_type": "relative_key"}, "relative_key"),
+        ({"is_decoder": True}, "is_decoder"),
+        ({"add_cross_attention": True}, "add_cross_attention"),
+        ({"is_encoder_decoder": True}, "is_encoder_decoder"),
+        ({"pruned_heads": {"0": [1]}}, "pruned_heads"),
     ],
 )
 def test_other_computations_are_refused_by_name(config, reason):
@@ -82,11 +82,11 @@ def test_other_computations_are_refused_by_name(config, reason):
 @pytest.mark.parametrize(
     ("config", "reason"),
     [
-        ({"num_attention_heads": 4}, "4 heads, which do not divide"),
-        ({"num_attention_heads": 0}, "positive integer"),
-        ({"architectures": None}, "does not name the model's class"),
-        ({"architectures": []}, "does not name the model's class"),
-        ({"architectures": ["BertForQuestionAnswering"]}, "lacks the tensor 'qa_outputs.weight'"),
+        ({"num_attention_heads": 4}, "4 attention heads"),
+        ({"num_attention_heads": 0}, "num_attention_heads = 0"),
+        ({"architectures": None}, "architectures = None"),
+        ({"architectures": []}, r"architectures = \[\]"),
+        ({"architectures": ["BertForQuestionAnswering"]}, r"qa_outputs\.weight"),
     ],
 )
 def test_configurations_that_do_not_fit(config, reason):
@@ -110,12 +110,12 @@ def test_tensors_of_another_shape(name, shape):
 
 
 def test_a_missing_tensor():
-    with pytest.raises(PackedConfigError, match=r"lacks the tensor 'bert\.embeddings\.LayerNorm\.bias'"):
+    with pytest.raises(PackedConfigError, match=r"bert\.embeddings\.LayerNorm\.bias"):
         network_of(without(model(), "bert.embeddings.LayerNorm.bias"))
 
 
 def test_a_recipe_that_says_nothing():
-    with pytest.raises(PackedConfigError, match="no recipe"):
+    with pytest.raises(PackedConfigError, match="recipe"):
         network_of(model({}))
 
 
@@ -154,10 +154,10 @@ def test_odd_addresses_are_moved(tmp_path):
 @pytest.mark.parametrize(
     ("change", "reason"),
     [
-        ({"hidden_act": "silu"}, "activation function 'silu'"),
-        ({"embedding_size": 16}, "16 wide and the layers 32"),
-        ({"is_decoder": True}, "plain encoders"),
-        ({"position_embedding_type": "relative_key"}, "only absolute ones"),
+        ({"hidden_act": "silu"}, "'silu'"),
+        ({"embedding_size": 16}, "16 .* 32"),
+        ({"is_decoder": True}, "is_decoder"),
+        ({"position_embedding_type": "relative_key"}, "relative_key"),
     ],
 )
 def test_what_cannot_run_is_known_by_its_config(change, reason):
