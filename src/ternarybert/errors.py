@@ -123,7 +123,7 @@ class NotTernaryError(TernaryBertError, ValueError):
     """A float tensor that should hold ternary values holds others."""
 
 
-class FolderExistsError(TernaryBertError, FileExistsError):
+class FolderExistsError(OutputError, FileExistsError):
     """The place to write to is taken, and overwriting it was not asked for or would lose something else."""
 
 

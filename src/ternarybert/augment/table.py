@@ -17,7 +17,7 @@ from ternarybert.data.readers import Table, delimiter_of, read_plain_tsv, read_t
 from ternarybert.data.table import choose_columns
 from ternarybert.data.writers import Layout, choose_layout, layout_by_suffix
 from ternarybert.errors import DataError
-from ternarybert.storage import ResumableFile, refuse_existing
+from ternarybert.storage import ResumableFile, check_output_file
 
 
 @dataclass(frozen=True)
@@ -120,7 +120,7 @@ def prepare(data: Input, out: Path, *, force: bool = False) -> tuple[list[Texts]
     """The rows, and how to write them; what could not be written or read again is refused before any work."""
     layout = choose_layout(out, data.table.path, data.layout)
     layout.check(data.table.columns, out)
-    refuse_existing(out, force=force)
+    check_output_file(out, force=force)
     return data.rows, layout
 
 
@@ -138,14 +138,14 @@ def augment_table(
     rows, layout = prepare(data, out, force=force)
     job = digest(source.fingerprint, settings.fingerprint, repr((layout, data.texts, columns)))
     with ResumableFile(out, job, force=force) as file:
-        start = file.state.done
-        if not file.state.size:
+        start = file.progress.done
+        if not file.progress.size:
             file.append(layout.first_line(list(columns)), done=0, written=0)
         for stretch in augment_rows(rows, source, settings, start=start, progress=progress):
-            lines = [layout.line(row) for row in _rows(columns, data.texts, file.state.done, stretch)]
+            lines = [layout.line(row) for row in _rows(columns, data.texts, file.progress.done, stretch)]
             file.append("".join(lines), done=len(stretch), written=len(lines))
         file.finish()
-        return Summary(out, len(rows), file.state.written, start)
+        return Summary(out, len(rows), file.progress.written, start)
 
 
 def _rows(
