@@ -286,9 +286,12 @@ def load(
     if kind == Kind.QUESTIONS:
         from ternarybert.runtime.model import Answerer  # late: other models need nothing of tasks/
 
-        return Answerer(runner, text, content.config, threads)
-    classes: dict[Kind, type[Model]] = {Kind.SEQUENCES: Classifier, Kind.TOKENS: Tagger}
-    return classes.get(kind, Model)(runner, text, content.config, threads)
+        model: Model = Answerer(runner, text, content.config, threads)
+    else:
+        classes: dict[Kind, type[Model]] = {Kind.SEQUENCES: Classifier, Kind.TOKENS: Tagger}
+        model = classes.get(kind, Model)(runner, text, content.config, threads)
+    model.folder = place
+    return model
 
 
 def _runner(network: Network, engine: str, threads: int, kernel: str | None) -> Runner:
