@@ -15,7 +15,7 @@ ALLOWED = {
     "data": set(),
     "packed": set(),
     "student": {"quantize"},
-    "augment": {"data"},
+    "augment": {"data", "packed"},
     "training": {"student", "quantize", "data", "packed", "augment"},
     "compare": {"training", "student", "quantize", "data", "packed"},
     "hf": {"packed", "student", "quantize"},

@@ -38,7 +38,7 @@ from ternarybert.runtime.load import network_of
 from ternarybert.runtime.network import Batch, Network, Output
 from ternarybert.runtime.oracle import Oracle
 
-_BASE = ("numpy", "tokenizers", "safetensors", "typer", "rich", "pyyaml")
+_BASE = ("numpy", "tokenizers", "typer", "rich", "pyyaml")
 _REQUIREMENT = re.compile(r"(?P<name>[A-Za-z0-9._-]+).*?extra\s*==\s*['\"](?P<extra>[\w-]+)['\"]")
 
 
@@ -150,18 +150,7 @@ def _through_disk(packing: str) -> Network:
     with TemporaryDirectory() as place:
         folder = Path(place) / "model"
         packed.write(folder, random_model(SMALL, packing))
-        return network_of(_in_memory(packed.read(folder)))
-
-
-def _in_memory(model: packed.PackedModel) -> packed.PackedModel:
-    """Copies in place of views of the file, which is about to go (where files in use cannot be removed: at all)."""
-    from dataclasses import replace
-
-    tensors: dict[str, Any] = {
-        name: replace(t, codes=t.codes.copy(), scale=t.scale.copy()) if isinstance(t, packed.PackedTensor) else t.copy()
-        for name, t in model.tensors.items()
-    }
-    return replace(model, tensors=tensors)
+        return network_of(packed.read(folder).in_memory())
 
 
 def _batch(lengths: tuple[int, ...]) -> Batch:

@@ -1,15 +1,14 @@
-"""Files in a folder, safely: reading never leaves the folder, writing never leaves half a folder behind.
+"""Where results go: claim an output, write it whole or not at all, and resume one that was interrupted.
 
-A new folder is written under another name beside its place, flushed to the disk, and renamed. When it replaces an older
-one, that is renamed away first and removed last, so at every moment a complete folder exists under one of the names.
+Every command that writes goes through one of four ways:
 
-MERGED-DOCS:
-A file that is written in steps and survives being killed between any two of them.
+    `write_json`        a small file, replaced in one step
+    `replace_folder`    a folder made in one go: a packed model, a report
+    `claim_folder`      a folder that fills over hours: its marker file says which job owns it
+    `ResumableFile`     a file that grows row by row
 
-Rows go to `<file>.part`. After each step, `<file>.part.json` says which job writes here, how many input rows are done
-and how long the part is by then. Whoever continues cuts off what came after, so a step is either there as a whole or
-done again. The finished part takes the file's name in one move.
-
+None of them overwrites what a user may want to keep. An output that exists is refused, unless `--force` was given and
+the output is of the kind that the command itself writes.
 """
 
 from __future__ import annotations
@@ -18,232 +17,136 @@ import json
 import os
 import secrets
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from types import TracebackType
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
-from ternarybert.errors import (
-    FolderExistsError,
-    OutputError,
-    PackedConfigError,
-    PackedError,
-    TernaryBertError,
-    UnsafeFileError,
-)
-
-
-@dataclass(frozen=True)
-class State:
-    """How far a job has come."""
-
-    job: str  # a name for everything that decides the bytes
-    done: int = 0  # input rows
-    written: int = 0  # output rows
-    size: int = 0  # bytes
-
-
-def refuse_existing(path: Path, *, force: bool) -> None:
-    """A finished file is not overwritten unless asked."""
-    if path.exists() and not force:
-        raise OutputError(f"{path} exists; name another file, or overwrite it with --force")
-
-
-class ResumableFile:
-    """Opens the part of an earlier run of the same job, or begins one."""
-
-    def __init__(self, path: Path, job: str, *, force: bool = False) -> None:
-        """Refuse a place where something else would be lost, unless forced."""
-        self.path = path
-        self.part, self._note = path.with_name(f"{path.name}.part"), path.with_name(f"{path.name}.part.json")
-        refuse_existing(path, force=force)
-        found = self._find(job)
-        # An empty part has nothing to lose: whoever made it was killed before it wrote its note.
-        if found is None and self.part.exists() and self.part.stat().st_size and not force:
-            raise OutputError(f"{self.part} is from another run; remove it, or begin anew with --force")
-        self.state = found or State(job)
-        try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            self._file = self._open(fresh=found is None)
-        except OSError as error:
-            raise OutputError(f"cannot write {self.part}: {error.strerror or error}") from error
-
-    def append(self, lines: str, done: int, written: int) -> None:
-        """Write the lines that belong to the next `done` input rows."""
-        data = lines.encode()
-        self._file.write(data)
-        self._file.flush()
-        # The rows must be on the disk before the note says so.
-        os.fsync(self._file.fileno())
-        before = self.state
-        self.state = replace(
-            before, done=before.done + done, written=before.written + written, size=before.size + len(data)
-        )
-        self._save()
-
-    def finish(self, made: Path | None = None) -> None:
-        """Give the file its name, or give it to another one that was made of it."""
-        self._file.close()
-        (made or self.part).replace(self.path)
-        self._note.unlink(missing_ok=True)
-        self.part.unlink(missing_ok=True)
-
-    def __enter__(self) -> ResumableFile:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        self._file.close()
-
-    def _find(self, job: str) -> State | None:
-        """The state of an earlier run of this very job, if its part is whole up to there."""
-        try:
-            state = State(**json.loads(self._note.read_text(encoding="utf-8")))
-            whole = state.size <= self.part.stat().st_size
-        except (OSError, ValueError, TypeError):
-            return None
-        return state if whole and state.job == job else None
-
-    def _open(self, *, fresh: bool) -> BinaryIO:
-        if fresh:
-            self._note.unlink(missing_ok=True)  # it speaks of rows that are about to go
-            self.part.write_bytes(b"")
-            self._save()
-        file = self.part.open("r+b")
-        file.truncate(self.state.size)
-        file.seek(self.state.size)
-        return file
-
-    def _save(self) -> None:
-        new = self._note.with_name(f"{self._note.name}.new")
-        new.write_text(json.dumps(asdict(self.state)), encoding="utf-8")
-        new.replace(self._note)
-
-
-PICKLED = (".bin", ".pt", ".pth", ".pkl", ".pickle", ".ckpt", ".joblib")
+from ternarybert.errors import FolderExistsError, OutputError, TernaryBertError
 
 REPORT, REPORT_PAGE = "report", "report.html"  # what `ternarybert report` adds to a packed folder
+ADVICE = "choose another --output, or use --force to start over"
+
+# --- JSON files ------------------------------------------------------------------------------------------------
 
 
-def find_file(folder: Path, name: str) -> Path | None:
-    """Give the path of a regular file in the folder, None if there is none of that name."""
-    path = folder / name
-    if not os.path.lexists(path):
-        return None
-    if not path.is_file():  # a pipe would block us, a directory or a dangling link cannot be read
-        raise UnsafeFileError(f"{name} is not a regular file")
-    return path
+def write_json(path: Path, value: object, *, indent: int | None = None) -> None:
+    """Replace a JSON file in one step, so that nobody ever reads half of it."""
+    draft = _draft(path)
+    draft.write_text(json.dumps(value, indent=indent), encoding="utf-8")
+    draft.replace(path)
 
 
-def read_file(path: Path, limit: int) -> bytes:
-    """Read a whole file that must not be longer than the limit."""
-    with path.open("rb") as file:
-        data = file.read(limit + 1)
-    if len(data) > limit:
-        raise PackedConfigError(f"{path.name} is longer than {limit} bytes, which is the limit")
-    return data
-
-
-@contextmanager
-def reading(folder: str | Path) -> Iterator[None]:
-    """Let every error of the block name the folder, and those of the disk be ours."""
+def read_json(path: Path, *, advice: str = "use --force to start over") -> dict[str, Any]:
+    """Read a JSON object that `write_json` wrote."""
     try:
-        yield
-    except PackedError as error:
-        raise type(error)(f"{folder}: {error}") from error
-    except OSError as error:
-        raise PackedError(f"{folder}: cannot be read: {error.strerror or error}") from error
+        value = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise OutputError(f"{path} is damaged ({error}); {advice}") from error
+    if not isinstance(value, dict):
+        raise OutputError(f"{path} is damaged (it holds a {type(value).__name__}); {advice}")
+    return value
 
 
-@contextmanager
-def writing(folder: str | Path) -> Iterator[None]:
-    """Let the errors of the disk be ours."""
-    try:
-        yield
-    except TernaryBertError:  # some of them are errors of the disk by descent
-        raise
-    except OSError as error:
-        raise PackedError(f"{folder}: cannot be written: {error.strerror or error}") from error
+def _draft(path: Path) -> Path:
+    return path.with_name(f"{path.name}.new")
 
 
-def refuse_escapes(folder: Path) -> None:
-    """Refuse symbolic links that lead out of the folder, for every file that this or another library will open."""
-    here = Path(os.path.realpath(folder))
-    # The hub's download cache: snapshots/<commit>/[folder/]config.json -> [../]../../blobs/<hash>
-    snapshots = next((parent for parent in here.parents if parent.name == "snapshots"), None)
-    roots = [str(here), *([str(snapshots.parent / "blobs")] if snapshots else [])]
-    for entry in folder.iterdir():
-        target = os.path.realpath(entry)
-        if entry.is_symlink() and not any(os.path.commonpath([root, target]) == root for root in roots):
-            raise UnsafeFileError(f"{entry.name} is a symbolic link that leads out of the folder, to {target}")
+# --- folders that are made in one go ---------------------------------------------------------------------------
 
 
-def refuse_same(source: Path, place: Path) -> None:
-    """Refuse to write where one reads, by whichever way the two paths lead there: what is not written anew is lost."""
-    same = False
-    with suppress(OSError):  # of two paths one of which leads nowhere
-        same = place.samefile(source)
-    if same:
-        raise FolderExistsError(f"{place} is the folder that is read; choose another place")
+def named_folder(path: Path) -> Path:
+    """The same folder by a path that ends in its name, as '.' and '..' do not."""
+    named = path.resolve() if path.name in ("", "..") else path
+    if not named.name:
+        raise OutputError(f"{path} is the root of the file system; choose another --output")
+    return named
 
 
-def check_place(folder: Path, *, replaceable: bool) -> None:
-    """Refuse a place that is taken; `replaceable` says that a folder there may go."""
-    if not os.path.lexists(folder) or (folder.is_dir() and not folder.is_symlink() and not any(folder.iterdir())):
+def check_output_folder(
+    folder: Path, *, replaceable: bool, advice: str = "choose another --output, or use --force to replace it"
+) -> None:
+    """Refuse a folder that is taken. Nothing is touched.
+
+    A missing or empty folder passes. So does one that is `replaceable`: the caller has seen what it holds, and
+    `--force` was given. Folders inside it are never replaceable: no command writes any, except for a report.
+    """
+    if is_vacant(folder):
         return
     if folder.is_symlink() or not folder.is_dir():
-        raise FolderExistsError(f"{folder} exists and is not a folder; choose another place")
+        raise FolderExistsError(f"{folder} exists and is not a folder; choose another output folder")
     if not replaceable:
-        raise FolderExistsError(f"{folder} exists; choose another place (--force replaces a model of the same kind)")
-    if kept := [entry.name for entry in folder.iterdir() if _is_kept(entry)]:
-        raise FolderExistsError(f"{folder} holds the folder '{kept[0]}', which overwriting would delete; move it first")
+        raise FolderExistsError(f"{folder} exists; {advice}")
+    for entry in folder.iterdir():
+        if entry.is_dir() and not entry.is_symlink() and not (entry.name == REPORT and is_report(entry)):
+            raise FolderExistsError(f"{folder} holds the folder '{entry.name}', which would be deleted; move it first")
 
 
-def _is_kept(entry: Path) -> bool:
-    return entry.is_dir() and not entry.is_symlink() and not (entry.name == REPORT and is_report(entry))
+def check_not_input(source: Path, output: Path) -> None:
+    """Refuse to write to the folder that is read, by whichever path: what is not written again would be lost."""
+    same = False
+    with suppress(OSError):  # one of the two does not exist
+        same = output.samefile(source)
+    if same:
+        raise FolderExistsError(f"{output} is the folder that is read; choose another output folder")
+
+
+def is_vacant(folder: Path) -> bool:
+    """Whether nothing is there, or an empty folder."""
+    if not os.path.lexists(folder):
+        return True
+    return folder.is_dir() and not folder.is_symlink() and not any(folder.iterdir())
 
 
 def is_report(folder: Path) -> bool:
-    """Whether a folder holds a report and nothing else, which can be made again."""
+    """Whether a folder holds a report and nothing else; a report can be made again."""
     names = [entry.name for entry in folder.iterdir() if entry.is_file() and not entry.is_symlink()]
     others = [name for name in names if not name.endswith((".svg", ".png")) and name != REPORT_PAGE]
     return REPORT_PAGE in names and not others and len(names) == len(list(folder.iterdir()))
 
 
 @contextmanager
-def replacing(folder: Path, check: Callable[[], None]) -> Iterator[Path]:
-    """Give an empty folder to fill; it takes the place when the block ends well, and vanishes when it does not.
+def replace_folder(folder: Path, check: Callable[[], None]) -> Iterator[Path]:
+    """Give an empty folder to fill. It becomes `folder` when the block succeeds, and is deleted when it fails.
 
-    `check` raises if the place must not be taken. It is asked before the work and again after it, which may be long.
+    `check` raises if `folder` must not be replaced. It is called before the work and again after it, because the work
+    may take long. The new folder is flushed to the disk before it takes its name.
     """
-    check()
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    token = secrets.token_hex(4)
-    staging = folder.parent / f".{folder.name}.{token}.new"
-    staging.mkdir()
+    staging = folder.parent / f".{folder.name}.{secrets.token_hex(4)}.new"
     try:
+        check()
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        staging.mkdir()
         yield staging
         for path in staging.iterdir():
             _flush(path)
         _flush(staging)
         check()
-        _install(staging, folder, folder.parent / f".{folder.name}.{token}.old")
+        install_folder(staging, folder)
         _flush(folder.parent)
-    except BaseException:
+    except BaseException as error:
         shutil.rmtree(staging, ignore_errors=True)
+        if isinstance(error, OSError) and not isinstance(error, TernaryBertError):  # some of ours are OSErrors too
+            raise OutputError(f"{folder}: cannot be written: {error.strerror or error}") from error
         raise
 
 
-def _install(staging: Path, folder: Path, retired: Path) -> None:
-    if not folder.is_dir() or not any(folder.iterdir()):
-        staging.replace(folder)
+def install_folder(made: Path, folder: Path) -> None:
+    """Rename a finished folder to its final name; an older folder there is deleted when the new one is in place.
+
+    At every moment a complete folder exists under one of the names.
+    """
+    if is_vacant(folder):
+        if os.name == "nt" and folder.is_dir():
+            folder.rmdir()  # Windows renames nothing onto a folder, not even onto an empty one
+        made.replace(folder)
         return
+    retired = folder.with_name(f".{folder.name}.{secrets.token_hex(4)}.old")
     folder.rename(retired)
     try:
-        staging.rename(folder)
+        made.rename(folder)
     except BaseException:
         retired.rename(folder)
         raise
@@ -258,3 +161,184 @@ def _flush(path: Path) -> None:
         os.fsync(handle)
     finally:
         os.close(handle)
+
+
+# --- folders that fill over time -------------------------------------------------------------------------------
+
+
+def claim_folder(
+    folder: Path,
+    marker: str,
+    plan: Mapping[str, Any],
+    *,
+    force: bool = False,
+    owned: Sequence[str] | None = None,
+    advice: str = ADVICE,
+) -> bool:
+    """Claim a folder for the job that `plan` describes. Returns whether an earlier run of the same job is resumed.
+
+    The plan is kept in the file `marker` of the folder. A folder without it belongs to somebody else, and one with
+    another plan to another job; both are refused. With `force` an earlier job's files are deleted first: all, or only
+    those that are `owned`, where users may have put files beside them.
+    """
+    path = folder / marker
+    check_claim(folder, marker, None if force else plan, advice=advice)
+    resumed = path.is_file() and not force and bool(read_json(path))
+    if resumed:
+        return True
+    if path.is_file():
+        release_folder(folder, marker, owned)
+    folder.mkdir(parents=True, exist_ok=True)
+    write_json(path, plan)
+    return False
+
+
+def check_claim(folder: Path, marker: str, plan: Mapping[str, Any] | None, *, advice: str = ADVICE) -> None:
+    """Refuse a folder that `claim_folder` would refuse; nothing is touched. Without a plan any earlier job will do."""
+    if (folder / marker).is_file():
+        if plan is not None:
+            _check_plan(folder / marker, plan, folder, advice)
+    elif os.path.lexists(folder) and not folder.is_dir():
+        raise FolderExistsError(f"{folder} exists and is not a folder; choose another output folder")
+    elif folder.is_dir() and any(entry.name != f"{marker}.new" for entry in folder.iterdir()):
+        raise FolderExistsError(f"{folder} holds something else (there is no {marker} in it); choose another --output")
+
+
+def claim_file(marker: Path, plan: Mapping[str, Any], *, what: Path, advice: str = ADVICE) -> bool:
+    """Write the plan of the job that makes `what`, or check that it is the one written earlier, and return True."""
+    if marker.is_file():
+        _check_plan(marker, plan, what, advice)
+        return True
+    marker.parent.mkdir(parents=True, exist_ok=True)
+    write_json(marker, plan)
+    return False
+
+
+def release_folder(folder: Path, marker: str, owned: Sequence[str] | None = None) -> None:
+    """Delete what a job made in its folder, so that any job may claim it.
+
+    An empty plan stays as the marker: the folder is still ours, and the next claim deletes what a kill left in it.
+    """
+    write_json(folder / marker, {})
+    for entry in [folder / name for name in owned] if owned is not None else list(folder.iterdir()):
+        if entry.is_dir() and not entry.is_symlink():
+            shutil.rmtree(entry, ignore_errors=True)
+        elif entry.name != marker:
+            entry.unlink(missing_ok=True)
+
+
+def _check_plan(marker: Path, plan: Mapping[str, Any], what: Path, advice: str) -> None:
+    """Refuse to resume with other settings, which would mix two jobs in one output. An empty plan is no job's."""
+    earlier, wanted = read_json(marker, advice=advice), json.loads(json.dumps(plan))
+    different = [name for name in wanted if earlier.get(name) != wanted[name]]
+    if earlier and different:
+        raise OutputError(f"{what} was started with a different {', '.join(different)}; {advice}")
+
+
+# --- files that grow row by row --------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class FileProgress:
+    """How much of a resumable file is written."""
+
+    identity: str  # of the job: a hash of everything that decides the bytes of the file
+    done: int = 0  # input rows
+    written: int = 0  # output rows
+    size: int = 0  # bytes
+    replaces: bool = False  # started with --force: may replace a finished file
+
+
+def check_output_file(path: Path, *, force: bool) -> None:
+    """Refuse a finished file, unless it is to be replaced; nothing is touched."""
+    if path.exists() and not force:
+        unfinished = _read_progress(_progress_file(path))
+        if unfinished is None or not unfinished.replaces:
+            raise OutputError(f"{path} exists; choose another --output, or use --force to replace it")
+
+
+class ResumableFile:
+    """A file that is written in steps, and resumed after being killed between any two of them.
+
+    Rows go to `<file>.part`. After each step, `<file>.part.json` records which job writes the file, how many input rows
+    are done and how long the part is by then. A later run of the same job truncates the part to that length, so a step
+    is either complete or repeated. The finished part is renamed to the file in one step.
+
+    `force` starts over: it drops a part and, at the end, replaces a finished file.
+    """
+
+    def __init__(self, path: Path, identity: str, *, force: bool = False) -> None:
+        """Open the part of an earlier run of the same job, or start one."""
+        self.path, self.part = path, path.with_name(f"{path.name}.part")
+        self._progress_file = _progress_file(path)
+        earlier = None if force else self._earlier(identity)
+        if earlier is None or not earlier.replaces:
+            check_output_file(path, force=force)
+        # An empty part has nothing to lose: its run was killed before it wrote anything.
+        if earlier is None and not force and self.part.exists() and self.part.stat().st_size:
+            raise OutputError(f"{self.part} was started by another run; remove it, or use --force to start over")
+        self.progress = earlier or FileProgress(identity, replaces=force)
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            self._file = self._open(fresh=earlier is None)
+        except OSError as error:
+            raise OutputError(f"cannot write {self.part}: {error.strerror or error}") from error
+
+    def append(self, lines: str, done: int, written: int) -> None:
+        """Write the lines that belong to the next `done` input rows."""
+        data = lines.encode()
+        self._file.write(data)
+        self._file.flush()
+        # The rows must be on the disk before they are recorded as done.
+        os.fsync(self._file.fileno())
+        before = self.progress
+        self.progress = replace(
+            before, done=before.done + done, written=before.written + written, size=before.size + len(data)
+        )
+        self._save()
+
+    def finish(self, made: Path | None = None) -> None:
+        """Rename the part to the file, or another file that was made from it."""
+        self._file.close()
+        (made or self.part).replace(self.path)
+        self._progress_file.unlink(missing_ok=True)
+        self.part.unlink(missing_ok=True)
+
+    def __enter__(self) -> ResumableFile:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self._file.close()
+
+    def _earlier(self, identity: str) -> FileProgress | None:
+        """The progress of an earlier run of this job, if its part is complete up to there."""
+        progress = _read_progress(self._progress_file)
+        if progress is None or progress.identity != identity or not self.part.is_file():
+            return None
+        return progress if progress.size <= self.part.stat().st_size else None
+
+    def _open(self, *, fresh: bool) -> BinaryIO:
+        if fresh:
+            self._progress_file.unlink(missing_ok=True)  # it counts rows that are about to be deleted
+            self.part.write_bytes(b"")
+            self._save()
+        file = self.part.open("r+b")
+        file.truncate(self.progress.size)
+        file.seek(self.progress.size)
+        return file
+
+    def _save(self) -> None:
+        write_json(self._progress_file, asdict(self.progress))
+
+
+def _progress_file(path: Path) -> Path:
+    return path.with_name(f"{path.name}.part.json")
+
+
+def _read_progress(path: Path) -> FileProgress | None:
+    try:
+        return FileProgress(**json.loads(path.read_text(encoding="utf-8")))
+    except (OSError, ValueError, TypeError):
+        return None

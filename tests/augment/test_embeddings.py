@@ -61,7 +61,8 @@ def test_shards(folder, tokenizer):
     (folder / "model.safetensors").unlink()
     save_file({"x": np.ones(3, dtype=np.float32)}, folder / "model-00001-of-00002.safetensors")
     save(folder, tokenizer, file="model-00002-of-00002.safetensors")
-    shards = {"x": "model-00001-of-00002.safetensors", "bert": "model-00002-of-00002.safetensors"}
+    first, second = "model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors"
+    shards = {"x": first, "bert.embeddings.word_embeddings.weight": second, "other.weight": second}
     (folder / "model.safetensors.index.json").write_text(json.dumps({"weight_map": shards}))
     assert ask(load_embeddings(folder), "toola") == expected
 

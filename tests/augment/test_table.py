@@ -228,5 +228,5 @@ def test_another_job_is_not_continued(tmp_path, source, monkeypatch, change):
     if change == "rows":
         path.write_text("text,label\nwordaa wordab,1\nwordac,3\n")
     settings = {"seed": Settings(seed=1), "variants": Settings(variants=2)}.get(change, Settings())
-    with pytest.raises(OutputError, match="is from another run"):
+    with pytest.raises(OutputError, match=r"\.part .*--force"):
         augment_table(open_file(path), out, circle(count=3) if change == "source" else source, settings)

@@ -159,12 +159,12 @@ def test_places_that_are_taken(fails, files, teacher):
     Path("thesis/chapter1.txt").write_text("years of work")
     for flags in ([], ["--force"], ["--resume"]):
         said = fails(*command, *flags)
-        assert "not a model of ours" in said and "--force" not in said  # what would be refused is not advised
+        assert "thesis exists" in said and "--force" not in said  # what would be refused is not advised
     assert Path("thesis/chapter1.txt").read_text() == "years of work"
-    assert "mail.csv is a file" in fails(*command[:-1], "mail.csv")
+    assert "mail.csv exists and is not a folder" in fails(*command[:-1], "mail.csv")
     Path("new.work").mkdir()
     Path("new.work/notes.txt").write_text("mine")
-    assert "new.work would be the work folder and holds something else" in fails(*command[:-1], "new", "--force")
+    assert "new.work would be the work folder" in fails(*command[:-1], "new", "--force")
     assert Path("new.work/notes.txt").read_text() == "mine"
 
 
@@ -173,7 +173,7 @@ def test_places_without_a_name(fails, files, teacher):
     command = ["ternarize", teacher, "--train", "mail.csv", *COLUMNS, *QUICK, "-o"]
     assert "/ is the root" in fails(*command, "/")
     for place in (".", "..", files):
-        assert "is or holds the folder you are in" in fails(*command, place, "--force")
+        assert "would be replaced" in fails(*command, place, "--force")
     assert sorted(files.iterdir()) == before
 
 

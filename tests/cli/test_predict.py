@@ -15,7 +15,7 @@ import pytest
 from pyarrow import parquet
 
 import ternarybert
-from ternarybert.data import writers as predict_output
+from ternarybert.data import writers
 from ternarybert.runtime import predict_file
 from tests.processes import fork
 from tests.runtime.folders import save_student
@@ -97,6 +97,16 @@ def test_standard_input(moods, monkeypatch):
     _, out, _ = command("predict", moods)
     lines = out.splitlines()
     assert [line.split("\t")[2] for line in lines] == [*TEXTS, "the last line has no end: é"]
+
+
+def test_a_byte_order_mark_on_standard_input(moods, made, monkeypatch):
+    piped(monkeypatch, "\ufeffgood\n\ufeffbad\n")
+    _, out, _ = command("predict", moods, "--json")
+    assert [json.loads(line)["text"] for line in out.splitlines()] == ["good", "\ufeffbad"]
+    folder, context = made("ForQuestionAnswering"), "the film was good"
+    piped(monkeypatch, f"\ufeff{context}")
+    _, out, _ = command("predict", folder, "--question", "was it", "--json")
+    assert json.loads(out) == {"question": "was it", **answers(folder, ("was it", context)).as_dict()}
 
 
 def test_a_slow_source_is_answered_at_once(moods):
@@ -314,7 +324,7 @@ def test_questions_in_a_file(made, tmp_path):
 
 @pytest.mark.parametrize("head", ["ForQuestionAnswering", "ForSequenceClassification"])
 def test_parquet_columns_keep_their_kind_where_answers_come_late(made, tmp_path, monkeypatch, head):
-    monkeypatch.setattr(predict_output, "_BATCH", 2)
+    monkeypatch.setattr(writers, "_BATCH", 2)
     regression = {"num_labels": 1, "problem_type": "regression"} if head == "ForSequenceClassification" else {}
     rows = [{"question": "was it", "context": ""}] * 2 + [{"question": "was it", "context": "a good film"}]
     if regression:
@@ -360,20 +370,20 @@ def test_a_run_that_was_stopped_goes_on(moods, table, tmp_path, monkeypatch):
     """Whenever it is stopped, the file is the same in the end, and no row is computed twice."""
     command("predict", moods, "--input", table, "--output", tmp_path / "whole.csv")
     monkeypatch.setattr(predict_file, "_STEP_ROWS", 7)
-    seen, real = [], predict_file._append
+    seen, real = [], writers.AnswerWriter.append
 
-    def append(file, form, step):
-        real(file, form, step)
+    def append(self, file, step):
+        real(self, file, step)
         seen.append(len(step))
         if len(seen) in (2, 5, 6):
             raise KeyboardInterrupt
 
-    monkeypatch.setattr(predict_file, "_append", append)
+    monkeypatch.setattr(writers.AnswerWriter, "append", append)
     codes = []
     while not (tmp_path / "o.csv").exists():
         code, _, err = command("predict", moods, "--input", table, "--output", tmp_path / "o.csv")
         codes.append(code)
-        assert code == 0 or "the same command goes on" in err
+        assert code == 0 or "resume with the same command" in err
     assert codes == [130, 130, 130, 0]
     assert sum(seen) == 100
     assert "of them earlier" in err
@@ -420,12 +430,30 @@ def test_memory_does_not_grow_with_the_file(moods, tmp_path):
     assert many < few + 5_000  # kilobytes; as Python objects the other rows would take three times that
 
 
+def test_force_drops_an_unfinished_output(moods, table, tmp_path, monkeypatch):
+    def stop(*_):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(writers.AnswerWriter, "finish", stop)
+        assert command("predict", moods, "--input", table, "--output", tmp_path / "o.csv")[0] == 130
+    assert (tmp_path / "o.csv.part").stat().st_size
+    code, _, err = command("predict", moods, "--input", table, "--output", tmp_path / "o.csv", "--force")
+    assert code == 0 and "earlier" not in err
+    with monkeypatch.context() as patch:  # a forced run that is stopped is resumed without it
+        patch.setattr(writers.AnswerWriter, "finish", stop)
+        code, _, err = command("predict", moods, "--input", table, "--output", tmp_path / "o.csv", "--force")
+    assert code == 130 and "without --force" in err
+    code, _, err = command("predict", moods, "--input", table, "--output", tmp_path / "o.csv")
+    assert code == 0 and "100 of them earlier" in err
+
+
 def test_another_model_or_table_does_not_go_on(moods, made, table, tmp_path):
     out = tmp_path / "o.csv"
     (tmp_path / "o.csv.part").write_text("something")
     code, _, err = command("predict", moods, "--input", table, "--output", out)
     assert code == 2
-    assert "is from another run" in err
+    assert "o.csv.part" in err and "--force" in err
     code, _, _ = command("predict", moods, "--input", table, "--output", out, "--force")
     assert code == 0
     code, _, err = command("predict", moods, "--input", table, "--output", out)
@@ -477,6 +505,17 @@ def test_columns_that_are_taken(moods, tmp_path):
     assert code == 2
     assert "already has a column 'score'" in err
     assert not (tmp_path / "o.csv.part").exists()
+
+
+@pytest.mark.parametrize("value", [0, 0.0, False])
+def test_numbers_are_texts_too(moods, tmp_path, value):
+    """Whatever the mode: zero is not nothing."""
+    (tmp_path / "x.jsonl").write_text(json.dumps({"text": value}) + "\n" + '{"text": "good"}\n')
+    code, _, err = command("predict", moods, "-i", tmp_path / "x.jsonl", "--text", "text", "-o", tmp_path / "o.jsonl")
+    assert code == 0 and "had no text" not in err
+    assert read(tmp_path / "o.jsonl")[0]["prediction"] == answers(moods, str(value)).label
+    _, out, _ = command("predict", moods, "-i", tmp_path / "x.jsonl", "--text", "text")
+    assert out.splitlines()[0].startswith(answers(moods, str(value)).label)
 
 
 def test_rows_that_are_no_texts(moods, tmp_path):

@@ -6,6 +6,7 @@ import zipfile
 import datasets
 import pytest
 
+from ternarybert.data.squad import questions
 from ternarybert.data.squad.questions import Answer, Question, holds_questions, read_questions
 from ternarybert.errors import DataError
 
@@ -222,3 +223,20 @@ def test_files_that_hold_something_else(tmp_path, row):
     table = tmp_path / "q.csv"
     table.write_text("question,context\na,b\n")
     assert not holds_questions(table)
+
+
+def test_only_the_beginning_of_a_file_is_read_to_see_whether_it_holds_questions(tmp_path, monkeypatch):
+    def whole(*_):
+        raise AssertionError("the whole file was read")
+
+    monkeypatch.setattr(questions, "_read_official", whole)
+    monkeypatch.setattr(questions, "read_table", whole)
+    asked = {"question": "Where?", "context": CONTEXT}
+    (tmp_path / "dev.json").write_text(json.dumps(OFFICIAL, indent=1))
+    assert holds_questions(tmp_path / "dev.json")
+    (tmp_path / "list.json").write_text(json.dumps([asked] * 10_000))
+    assert holds_questions(tmp_path / "list.json")
+    (tmp_path / "lines.json").write_text(f"{json.dumps(asked)}\n" * 3)
+    assert holds_questions(tmp_path / "lines.json")
+    datasets.Dataset.from_list([asked] * 3).to_parquet(tmp_path / "q.parquet")
+    assert holds_questions(tmp_path / "q.parquet")

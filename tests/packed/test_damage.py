@@ -336,6 +336,7 @@ CODES, BIAS = POOLER + ".codes", "classifier.bias"
         (lambda h: h[CODES].update(shape=[True, 12]), ContainerError, "malformed"),
         (lambda h: h[CODES].update(shape=[1 << 60, 16]), ContainerError, "malformed"),
         (lambda h: h[CODES].update(shape="62"), ContainerError, "malformed"),
+        (lambda h: h[CODES].update(shape=[0, 1 << 47, 1 << 47]), ContainerError, "malformed"),  # NumPy makes none
         (lambda h: h[CODES].update(data_offsets=[0, 12]), ContainerError, "overlaps the tensor before it"),
         (lambda h: h[CODES].update(data_offsets=[12, 0]), ContainerError, "-12 bytes are given"),
         (lambda h: h[CODES].update(data_offsets=[10**9, 10**9 + 12]), ContainerError, "a gap before it"),

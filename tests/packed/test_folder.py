@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import safetensors.numpy
 
-from ternarybert.errors import FolderExistsError, PackedConfigError, PackedError, PackedTensorError, UnsafeFileError
+from ternarybert.errors import FolderExistsError, OutputError, PackedConfigError, PackedTensorError, UnsafeFileError
 from ternarybert.packed import PackedTensor, is_packed, read, write
 from ternarybert.packed import folder as file
 from ternarybert.packed.codec import Coding, pack
@@ -222,7 +222,7 @@ def test_a_folder_that_appears_meanwhile_is_not_lost(tmp_path, model, monkeypatc
 
 def test_an_existing_folder_is_replaced_only_with_force(folder):
     other = random_model(seed=1)
-    with pytest.raises(FolderExistsError, match=r"exists; choose another place \(--force replaces a model"):
+    with pytest.raises(FolderExistsError, match=r"exists; .*--force"):
         write(folder, other)
     write(folder, other, force=True)
     assert_same(read(folder), other)
@@ -248,7 +248,7 @@ def test_force_replaces_nothing_but_packed_folders(tmp_path, model, folder):
     link.symlink_to(folder)
     shutil.copytree(folder, clone)
     (clone / ".git").mkdir()
-    for place, reason in ((plain, "same kind"), (single, "not a folder"), (link, "not a folder"), (clone, "'.git'")):
+    for place, reason in ((plain, "exists"), (single, "not a folder"), (link, "not a folder"), (clone, "'.git'")):
         with pytest.raises(FolderExistsError, match=reason):
             write(place, model, force=True)
     assert (plain / "config.json").exists()
@@ -265,7 +265,7 @@ def test_a_failure_on_the_way_leaves_everything_as_it_was(tmp_path, model, monke
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(file, "_config_bytes", disk_full)
-    with pytest.raises(PackedError, match="cannot be written: No space left on device"):
+    with pytest.raises(OutputError, match="No space left on device"):
         write(place, random_model(seed=1), force=True)
     assert list(tmp_path.iterdir()) == ([place] if existing else [])
     if existing:
@@ -281,7 +281,7 @@ def test_a_failing_swap_puts_the_old_folder_back(folder, model, monkeypatch):
         return rename(self, target)
 
     monkeypatch.setattr(Path, "rename", refuse_new)
-    with pytest.raises(PackedError, match="Input/output error"):
+    with pytest.raises(OutputError, match="Input/output error"):
         write(folder, random_model(seed=1), force=True)
     assert_same(read(folder), model)
     assert list(folder.parent.iterdir()) == [folder]

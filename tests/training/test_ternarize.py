@@ -1,6 +1,7 @@
 """The whole job on a tiny model: what it writes, what it refuses, and that processes and restarts do not show."""
 
 import json
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -123,7 +124,7 @@ def test_interrupted_and_resumed_equals_uninterrupted(data, teacher, tmp_path, m
     with pytest.raises(KeyboardInterrupt):
         ternarize(teacher, data, tmp_path / "part", recipe, interrupted)
     assert not (tmp_path / "part").exists()
-    with pytest.raises(OutputError, match="--resume continues it"):
+    with pytest.raises(OutputError, match="--resume"):
         ternarize(teacher, data, tmp_path / "part", recipe, Settings(device="cpu"))
     resumed = ternarize(teacher, data, tmp_path / "part", recipe, Settings(device="cpu", evaluations=4, resume=True))
     bytes_of = [(tmp_path / name / "model.safetensors").read_bytes() for name in ("whole", "part")]
@@ -152,11 +153,11 @@ def test_a_resumed_run_wants_the_same_rows_and_its_best_student(data, teacher, t
         ternarize(teacher, data, out, RECIPE, begun)
     again = Settings(device="cpu", evaluations=4, resume=True)
     for other in (replace(data, train=rows(64, start=1)), replace(data, evals={"dev": rows(20, start=7)})):
-        with pytest.raises(OutputError, match="begun with another data"):
+        with pytest.raises(OutputError, match="different data"):
             ternarize(teacher, other, out, RECIPE, again)
-    with pytest.raises(OutputError, match="begun with another precision"):
+    with pytest.raises(OutputError, match="different precision"):
         ternarize(teacher, data, out, RECIPE, replace(again, bf16=True))
-    with pytest.raises(OutputError, match="begun with another choice of the model"):
+    with pytest.raises(OutputError, match="different choice of the model"):
         ternarize(teacher, data, out, RECIPE, replace(again, keep_last=True))
     weights = tmp_path / "out.work" / "best" / "model.safetensors"
     whole = weights.read_bytes()
@@ -241,7 +242,7 @@ def test_nothing_existing_is_lost(data, teacher, tmp_path):
     out.mkdir()
     (out / "thesis.txt").write_text("years of work")
     for settings in (QUICK, Settings(device="cpu", force=True)):
-        with pytest.raises(OutputError, match="not a model of ours"):
+        with pytest.raises(OutputError, match=re.escape(str(out))):
             ternarize(teacher, data, out, RECIPE, settings)
     assert (out / "thesis.txt").read_text() == "years of work"
 

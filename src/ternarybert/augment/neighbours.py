@@ -22,7 +22,6 @@ where that happens often is refused.
 
 from __future__ import annotations
 
-import json
 import logging
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -36,10 +35,11 @@ from numpy.typing import NDArray
 from ternarybert.augment.source import COUNT, Candidates, digest, ignore
 from ternarybert.augment.words import Place, whole_words
 from ternarybert.data.readers import parquet_batches
-from ternarybert.errors import DataError, HubError, MissingExtraError, UnsupportedModelError
+from ternarybert.errors import DataError, HubError, MissingExtraError, PackedError, UnsupportedModelError
+from ternarybert.packed.hf_folder import read_tensor
 
 _TABLES = ("word_embeddings.weight", "tok_embeddings.weight")  # ModernBERT has its own name for it
-_WEIGHTS, _INDEX, _TOKENIZER = "model.safetensors", "model.safetensors.index.json", "tokenizer.json"
+_TOKENIZER = "tokenizer.json"
 
 
 def load_embeddings(model: str | Path, *, count: int = COUNT) -> Neighbours:
@@ -86,39 +86,13 @@ def _vocabulary(folder: Path) -> dict[str, int]:
 
 
 def _table(folder: Path) -> NDArray[np.float32]:
-    from safetensors import SafetensorError, safe_open
-
-    for path in _weight_files(folder):
-        try:
-            with safe_open(path, "np") as file:
-                name = next((name for name in file.keys() if name.endswith(_TABLES)), None)  # noqa: SIM118
-                if name is not None and file.get_slice(name).get_dtype() == "BF16":
-                    return _read_bfloat16(path, name)
-                if name is not None:
-                    return np.asarray(file.get_tensor(name), dtype=np.float32)
-        except (SafetensorError, OSError, TypeError) as error:  # TypeError: a type that NumPy lacks
-            raise UnsupportedModelError(f"{path} cannot be read: {error}") from error
-    raise UnsupportedModelError(f"{folder} has no tensor {' or '.join(_TABLES)} in {_WEIGHTS}")
-
-
-def _read_bfloat16(path: Path, name: str) -> NDArray[np.float32]:
-    """A tensor of a type that NumPy lacks: the upper halves of float32 numbers. The file was checked on opening."""
-    with path.open("rb") as file:
-        length = int.from_bytes(file.read(8), "little")
-        entry = json.loads(file.read(length))[name]
-        begin, end = entry["data_offsets"]
-        file.seek(begin, 1)  # the data begin behind the header
-        halves = np.frombuffer(file.read(end - begin), "<u2")
-    table: NDArray[np.float32] = (halves.astype("<u4") << 16).view("<f4").reshape(entry["shape"])
-    return table
-
-
-def _weight_files(folder: Path) -> list[Path]:
-    index = folder / _INDEX
-    if not index.is_file():
-        return [folder / _WEIGHTS]
-    shards = json.loads(index.read_text(encoding="utf-8"))["weight_map"]
-    return [folder / name for name in sorted({str(shard) for shard in shards.values()})]
+    try:
+        table = read_tensor(folder, _TABLES)
+    except PackedError as error:
+        raise UnsupportedModelError(f"the weights cannot be read: {error}") from error
+    if table is None:
+        raise UnsupportedModelError(f"{folder} has no tensor {' or '.join(_TABLES)} in its weights")
+    return np.array(table, dtype=np.float32)
 
 
 _log = logging.getLogger(__name__)

@@ -15,9 +15,9 @@ from ternarybert.augment.variants import Progress, Settings, Texts, augment_rows
 from ternarybert.data import GLUE, Task, glue_task, load_glue
 from ternarybert.data.readers import Table, delimiter_of, read_plain_tsv, read_table
 from ternarybert.data.table import choose_columns
-from ternarybert.data.writers import Layout, choose_layout, layout_by_suffix
+from ternarybert.data.writers import TableFormat, format_by_suffix, matching_format
 from ternarybert.errors import DataError
-from ternarybert.storage import ResumableFile, refuse_existing
+from ternarybert.storage import ResumableFile, check_output_file
 
 
 @dataclass(frozen=True)
@@ -26,7 +26,7 @@ class Input:
 
     table: Table
     texts: tuple[str, ...]  # the columns to change
-    layout: Layout
+    layout: TableFormat
     task: Task | None = None
 
     @property
@@ -58,7 +58,7 @@ def open_task(name: str, folder: str | Path | None = None) -> Input:
     """
     task = glue_task(name)
     record = GLUE[task.name]
-    layout = Layout("plain", "\t", header=record.header is None)
+    layout = TableFormat("plain", "\t", header=record.header is None)
     folders = (Path(folder), Path(folder) / record.folder) if folder else ()
     path = next((inside / "train.tsv" for inside in folders if (inside / "train.tsv").is_file()), None)
     if path is not None:
@@ -77,14 +77,14 @@ def _canonical(task: Task, folder: str | Path | None, header: Sequence[str] | No
     return Table(Path("train.tsv"), columns, range(1, len(train) + 1), "row")
 
 
-def _layout(table: Table) -> Layout:
+def _layout(table: Table) -> TableFormat:
     """How a file was written, as far as its suffix leaves it open."""
     suffix = table.path.suffix.lower()
     if suffix == ".csv":
-        return Layout("csv", delimiter_of(table.path))
+        return TableFormat("csv", delimiter_of(table.path))
     if suffix == ".tsv" and _is_plain(table):
-        return Layout("plain", "\t")
-    return layout_by_suffix(table.path) if suffix != ".parquet" else Layout("jsonl")
+        return TableFormat("plain", "\t")
+    return format_by_suffix(table.path) if suffix != ".parquet" else TableFormat("jsonl")
 
 
 def _is_plain(table: Table) -> bool:
@@ -116,11 +116,11 @@ def few_variants(rows: int, written: int) -> str | None:
     return f"{what}: the texts have hardly a word that may be replaced and is known where words come from"
 
 
-def prepare(data: Input, out: Path, *, force: bool = False) -> tuple[list[Texts], Layout]:
+def prepare(data: Input, out: Path, *, force: bool = False) -> tuple[list[Texts], TableFormat]:
     """The rows, and how to write them; what could not be written or read again is refused before any work."""
-    layout = choose_layout(out, data.table.path, data.layout)
+    layout = matching_format(out, data.table.path, data.layout)
     layout.check(data.table.columns, out)
-    refuse_existing(out, force=force)
+    check_output_file(out, force=force)
     return data.rows, layout
 
 
@@ -138,14 +138,14 @@ def augment_table(
     rows, layout = prepare(data, out, force=force)
     job = digest(source.fingerprint, settings.fingerprint, repr((layout, data.texts, columns)))
     with ResumableFile(out, job, force=force) as file:
-        start = file.state.done
-        if not file.state.size:
+        start = file.progress.done
+        if not file.progress.size:
             file.append(layout.first_line(list(columns)), done=0, written=0)
         for stretch in augment_rows(rows, source, settings, start=start, progress=progress):
-            lines = [layout.line(row) for row in _rows(columns, data.texts, file.state.done, stretch)]
+            lines = [layout.line(row) for row in _rows(columns, data.texts, file.progress.done, stretch)]
             file.append("".join(lines), done=len(stretch), written=len(lines))
         file.finish()
-        return Summary(out, len(rows), file.state.written, start)
+        return Summary(out, len(rows), file.progress.written, start)
 
 
 def _rows(

@@ -34,7 +34,7 @@ from ternarybert.augment.words import STOP_WORDS
 from ternarybert.data import SquadData, SquadTask, Task, TaskData
 from ternarybert.data.readers import Table
 from ternarybert.data.task import import_datasets
-from ternarybert.data.writers import Layout
+from ternarybert.data.writers import TableFormat
 from ternarybert.errors import DataError, OutputError, RecipeError
 
 if TYPE_CHECKING:
@@ -147,7 +147,7 @@ def _write_lines(
     texts = tuple(name for name in ("text", "text_pair") if name in columns)
     table = Table(path, dict(columns), range(1, len(columns["text"]) + 1), "row")
     # The path names all that decides the rows: what lies there unfinished is continued, or of no use to anyone.
-    augment_table(Input(table, texts, Layout("jsonl")), path, source, settings, force=True, progress=progress)
+    augment_table(Input(table, texts, TableFormat("jsonl")), path, source, settings, force=True, progress=progress)
 
 
 def _convert(lines: Path, kept: Path, features: object) -> None:

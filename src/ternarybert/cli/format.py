@@ -1,17 +1,14 @@
-"""Answers as a line for people, as JSON for programs, and as columns of a table."""
+"""Answers as a line for people and as JSON for programs."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from ternarybert.runtime import Model
     from ternarybert.runtime.text import Text
 
 NO_ANSWER = "(no answer)"
-PREDICTION = "prediction"  # the column that every kind of answer has
 
 
 def as_line(text: Text, answer: Any, *, every: bool = False) -> str:
@@ -35,40 +32,6 @@ def as_json(text: Text, answer: Any, *, every: bool = False) -> str:
         said.pop("scores", None)
         said.pop("words", None)
     return json.dumps({**given, **said}, ensure_ascii=False)
-
-
-def columns_of(model: Model, *, every: bool = False) -> dict[str, str | None]:
-    """The columns that a model's answers take, with Arrow's name of their type; None: a list."""
-    from ternarybert.runtime import Classifier
-    from ternarybert.runtime.model import Answerer
-
-    if isinstance(model, Answerer):
-        return {PREDICTION: "string", "score": "double", "start": "int64", "end": "int64"}
-    if not isinstance(model, Classifier):
-        return {PREDICTION: None}
-    if model.problem == "regression":
-        return {PREDICTION: "double"}
-    scores = {f"score {name}": "double" for name in model.labels} if every else {}
-    if model.problem.startswith("multi"):
-        return {PREDICTION: None, **scores}
-    return {PREDICTION: "string", "score": "double", **scores}
-
-
-def as_columns(answer: Any, names: Iterable[str]) -> dict[str, Any]:
-    """The answer as the fields of a row that `columns_of` announced."""
-    from ternarybert.runtime import Answer, Label, Labels, Number
-
-    if isinstance(answer, Number):
-        said: list[Any] = [answer.value]
-    elif isinstance(answer, Answer):
-        said = [answer.text, answer.score, answer.start, answer.end]
-    elif isinstance(answer, Label):
-        said = [answer.label, answer.score, *answer.scores.values()]
-    elif isinstance(answer, Labels):
-        said = [list(answer.labels), *answer.scores.values()]
-    else:
-        said = [[entity.as_dict() for entity in answer.entities]]
-    return dict(zip(names, said, strict=False))
 
 
 def _said(answer: Any, every: bool) -> list[str]:

@@ -52,9 +52,9 @@ def pack(
     from ternarybert import packed
     from ternarybert.packed.hf_folder import pack_plain, repack, tokenizer_files
     from ternarybert.packed.inspect import inspect_model
-    from ternarybert.storage import refuse_same
+    from ternarybert.storage import check_not_input
 
-    refuse_same(source, out)
+    check_not_input(source, out)
     packing = "dense" if dense else "plain"
     if packed.is_packed(source):
         if recipe is not None or float_pooler:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 import os
 import sys
 import warnings
@@ -18,7 +19,10 @@ from ternarybert.cli.options import option, with_options
 from ternarybert.errors import InputError, OptionError, TruncationWarning
 
 if TYPE_CHECKING:
+    from rich.progress import Progress
+
     from ternarybert.runtime import Model
+    from ternarybert.runtime.predict_file import PredictFileResult
     from ternarybert.runtime.text import Text
 
 PREDICT_EXAMPLE = (
@@ -132,9 +136,7 @@ def predict(
         if answers.null_threshold is not None:
             _allow_no_answer(model, answers.null_threshold)
         if source.input is not None:
-            from ternarybert.runtime.predict_file import predict_file
-
-            predict_file(model, folder, source, answers)
+            _answer_file(model, source, answers)
         else:
             _answer(model, given, source, _printer(answers))
 
@@ -162,6 +164,75 @@ def _answer(model: Model, texts: list[str], source: InputOptions, show: Callable
     for batch in _batches(texts, source):
         for text, answer in zip(batch, model.stream(batch), strict=True):
             show(text, answer)
+
+
+def _answer_file(model: Model, source: InputOptions, answers: AnswerOptions) -> None:
+    from ternarybert.cli.console import job
+    from ternarybert.runtime.predict_file import predict_file, predict_rows
+
+    assert source.input is not None
+    columns = {"text": source.text, "text_pair": source.text_pair}
+    with job(), _FileProgress() as progress:
+        if answers.output is None:
+            show = _printer(answers)
+            for _, text, answer in predict_rows(model, source.input, **columns):
+                show(text, answer)
+            return
+        try:
+            result = predict_file(
+                model,
+                source.input,
+                answers.output,
+                **columns,
+                all_scores=answers.every,
+                force=answers.force,
+                progress=progress,
+            )
+        except KeyboardInterrupt:
+            same = "the same command without --force" if answers.force else "the same command"
+            typer.echo(f"\nternarybert: stopped after {progress.rows:,} rows; resume with {same}", err=True)
+            raise typer.Exit(130) from None  # what a shell calls a command that Ctrl-C ended
+    _show_result(result, answers)
+
+
+def _show_result(result: PredictFileResult, answers: AnswerOptions) -> None:
+    if answers.as_json:
+        counts = {"rows": result.rows, "resumed": result.resumed, "without_text": result.empty}
+        speed = {"seconds": round(result.seconds, 2), "rows_per_second": round(result.rows_per_second, 1)}
+        typer.echo(json.dumps({"output": str(answers.output), **counts, **speed}))
+        return
+    resumed = f", {result.resumed:,} of them earlier" if result.resumed else ""
+    empty = f"; {result.empty:,} had no text" if result.empty else ""
+    speed_text = f"{result.rows_per_second:,.0f} rows/s"
+    typer.echo(f"{result.rows:,} rows{resumed}, {speed_text}{empty}: {answers.output}", err=True)
+
+
+class _FileProgress:
+    """A progress bar on a terminal, nothing elsewhere."""
+
+    rows = 0  # written so far
+    _bar: Progress | None = None
+
+    def __enter__(self) -> _FileProgress:
+        return self
+
+    def __call__(self, result: PredictFileResult, share: float) -> None:
+        self.rows = result.rows
+        if self._bar is None and sys.stderr.isatty():
+            from rich.console import Console
+            from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+
+            columns = (BarColumn(), TextColumn("{task.percentage:3.0f} %"), TextColumn("{task.fields[text]}"))
+            self._bar = Progress(*columns, TimeRemainingColumn(), console=Console(stderr=True), transient=True)
+            self._task = self._bar.add_task("", total=1.0, text="")
+            self._bar.start()
+        if self._bar is not None:
+            text = f"{result.rows:,} rows, {result.rows_per_second:,.0f} rows/s"
+            self._bar.update(self._task, completed=share, text=text)
+
+    def __exit__(self, *_: object) -> None:
+        if self._bar is not None:
+            self._bar.stop()
 
 
 def _batches(texts: list[str], source: InputOptions) -> Iterator[list[Text]]:
@@ -209,14 +280,14 @@ def _lines() -> Iterator[list[str]]:
 def _whole_input() -> str:
     """All of standard input, whatever the locale says it is; line ends as in any text file."""
     try:
-        return io.TextIOWrapper(io.BytesIO(sys.stdin.buffer.read()), encoding="utf-8").read()
+        return io.TextIOWrapper(io.BytesIO(sys.stdin.buffer.read()), encoding="utf-8-sig").read()
     except UnicodeDecodeError:
         raise InputError("standard input is not UTF-8 text") from None
 
 
 def _decode(line: bytes, number: int) -> str:
     try:
-        return line.decode().strip("\r\n")
+        return line.decode("utf-8-sig" if number == 1 else "utf-8").strip("\r\n")  # a byte order mark comes first
     except UnicodeDecodeError:
         raise InputError(f"line {number} of standard input is not UTF-8 text") from None
 

@@ -15,7 +15,7 @@ from ternarybert.cli.console import job, make_console, note_hub, quiet
 from ternarybert.cli.options import DataOptions, describe, load_data, option, with_options
 from ternarybert.compare.cells import KINDS, with_seeds
 from ternarybert.compare.paper import EXPERIMENTS, METRICS, Experiment
-from ternarybert.errors import DataError, HubError, OptionError, OutputError, suggest
+from ternarybert.errors import DataError, HubError, OptionError, suggest
 from ternarybert.recipe import PRESETS, Recipe
 
 if TYPE_CHECKING:
@@ -180,25 +180,18 @@ def _teacher(asked: _Job, task: str, data: Data) -> str:
 
 def _same_origin(asked: _Job, folder: Path, data: Data) -> None:
     """Refuse a teacher that was made of another model or other rows: its figures would pass for this one's."""
-    from ternarybert.training.checkpoints import read_json, write_json
+    from ternarybert.storage import claim_file
     from ternarybert.training.options import Settings, plan
 
-    note = folder.with_name("teacher.json")
     whole = plan(asked.model, data, asked.recipe, Settings())
-    origin = json.loads(json.dumps({name: whole[name] for name in ("model", "data")}))
-    if note.is_file():
-        others = [name for name, value in origin.items() if read_json(note).get(name) != value]
-        if others:
-            raise OutputError(f"{folder} was made with another {' and '.join(others)}; choose another --output")
-    else:
-        note.parent.mkdir(parents=True, exist_ok=True)
-        write_json(note, origin)
+    origin = {name: whole[name] for name in ("model", "data")}
+    claim_file(folder.with_name("teacher.json"), origin, what=folder, advice="choose another --output")
 
 
 def _write(asked: _Job, name: str, measured: dict[str, list[Row]], notes: list[str]) -> dict[str, Any]:
     from ternarybert.compare.tables import as_dict, beside
     from ternarybert.compare.tables import reproduce_markdown as markdown
-    from ternarybert.training.checkpoints import write_json
+    from ternarybert.storage import write_json
 
     experiment = EXPERIMENTS[name]
     lines = beside(experiment, measured)

@@ -36,7 +36,7 @@ from ternarybert.cli.options import (
 )
 from ternarybert.errors import RecipeError, UnsupportedModelError
 from ternarybert.recipe import PRESETS, Recipe
-from ternarybert.training.checkpoints import by_name
+from ternarybert.storage import named_folder
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -71,7 +71,7 @@ def finetune(
 
     The best model by the first metric is kept, in a plain Hugging Face folder: by default MODEL-DATA beside it.
     """
-    output = by_name(out.output or Path(f"{_local(model)}-{data_name(data, train)}"))
+    output = named_folder(out.output or Path(f"{_local(model)}-{data_name(data, train)}"))
     with job(output):
         note_hub(model)
         with quiet():
@@ -112,7 +112,7 @@ def ternarize(
     Labels are only used to judge: texts without labels are enough, and agreement with the teacher is then the score.
     The best student is kept, in a packed folder: by default TEACHER-ternary.
     """
-    output = by_name(out.output or Path(f"{_local(teacher)}-ternary"))
+    output = named_folder(out.output or Path(f"{_local(teacher)}-ternary"))
     with job(output):
         chosen = make_recipe(recipe, bits, changes or [], how)
         note_hub(teacher)
@@ -203,7 +203,7 @@ def _note_runtime(model: str, console: Console) -> None:
 def _local(model: str) -> str:
     """Where the result of a model goes by default: beside a folder, here for a model of the hub."""
     path = Path(model)
-    return str(by_name(path)) if path.is_dir() else path.name
+    return str(named_folder(path)) if path.is_dir() else path.name
 
 
 def _show_finetuned(report: dict[str, Any], output: Path, console: Console, data: list[str]) -> None:

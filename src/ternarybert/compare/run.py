@@ -23,7 +23,6 @@ Nothing is kept but what was measured: a comparison is about figures, and `terna
 
 from __future__ import annotations
 
-import json
 import shutil
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -40,9 +39,10 @@ from ternarybert.compare.sizes import float_size, size_of
 from ternarybert.data.metrics import mean_scores
 from ternarybert.errors import OptionError, OutputError, TernaryBertError, UnsupportedModelError
 from ternarybert.recipe import Recipe
+from ternarybert.storage import claim_folder, read_json, write_json
 from ternarybert.student import expose_scores
 from ternarybert.training.batches import predict_sets
-from ternarybert.training.checkpoints import prepare_work, read_json, work_folder, write_json
+from ternarybert.training.checkpoints import prepare_work, work_folder
 from ternarybert.training.heads import AnyData, head_of, main_metric
 from ternarybert.training.models import check_tokenizer, load_tokenizer, load_trained
 from ternarybert.training.options import Settings, plan, train, versions
@@ -62,27 +62,8 @@ class Place:
 
     def begin(self, plan: dict[str, Any], *, force: bool = False) -> None:
         """Take the folder for this comparison, or find it begun by the same; other things in it are never touched."""
-        path, wanted = self.folder / _PLAN, json.loads(json.dumps(plan))
-        ours = path.is_file()
-        if ours and force:
-            shutil.rmtree(self.cells, ignore_errors=True)
-            path.unlink()
-        if path.is_file():
-            begun = read_json(path)
-            others = [name for name in wanted if begun.get(name) != wanted[name]]
-            if others:
-                raise OutputError(
-                    f"{self.folder} holds a comparison with another {', '.join(others)}; choose another --output, "
-                    "or --force to drop it"
-                )
-            self.cells.mkdir(exist_ok=True)
-            return
-        if self.folder.is_file():
-            raise OutputError(f"{self.folder} is a file; choose another --output")
-        if self.folder.is_dir() and not ours and any(self.folder.iterdir()):
-            raise OutputError(f"{self.folder} holds something else; choose another --output")
-        self.cells.mkdir(parents=True, exist_ok=True)
-        write_json(path, wanted)
+        claim_folder(self.folder, _PLAN, plan, force=force, owned=(self.cells.name,))
+        self.cells.mkdir(exist_ok=True)
 
     @property
     def seconds(self) -> float | None:

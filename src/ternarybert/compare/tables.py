@@ -15,7 +15,7 @@ from typing import Any
 from ternarybert.compare.cells import Cell
 from ternarybert.compare.paper import METRICS, TEACHER, Experiment, Printed
 from ternarybert.compare.run import Place
-from ternarybert.training.checkpoints import write_json
+from ternarybert.storage import write_json
 
 MIB = 2**20
 

@@ -14,10 +14,9 @@ How much the demo does. Two sizes: one to be convinced, one to have seen it.
 
 from __future__ import annotations
 
-import json
 import shutil
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -26,6 +25,7 @@ from ternarybert import packed
 from ternarybert.demo.sources import Review, split, write_csv
 from ternarybert.errors import OutputError
 from ternarybert.recipe import PRESETS, Recipe, Schedule
+from ternarybert.storage import claim_folder, read_json, release_folder, write_json
 
 if TYPE_CHECKING:
     from ternarybert.training.options import Settings
@@ -104,14 +104,12 @@ class Place:
         """The packed student."""
         return self.folder / "ternary"
 
-    def check(self, made_with: dict[str, Any]) -> None:
-        """Refuse a folder of something else, or of a demo of another kind; nothing is touched."""
-        marker = self.folder / _MARKER
-        if marker.is_file():
-            if _read_json(marker) not in (None, made_with):
-                raise OutputError(f"{self.folder} holds a demo of another kind; choose another --output, or --again")
-        elif self.folder.exists() and not (self.folder.is_dir() and not any(self.folder.iterdir())):
-            raise OutputError(f"{self.folder} holds something else; choose another --output")
+    @property
+    def owned(self) -> list[str]:
+        """Everything that the demo writes here, besides its marker."""
+        folders = [path.name for path in (self.teacher, self.student, self.ternary)]
+        files = [path.name for path in (self.train, self.dev, self.test)]
+        return [*folders, *(f"{name}.work" for name in folders), *files, _RESULTS]
 
     def results(self, made_with: dict[str, Any] | None = None) -> dict[str, Any] | None:
         """What an earlier run of the same kind, or of any, measured, if one came so far."""
@@ -120,19 +118,12 @@ class Place:
 
     def keep(self, results: dict[str, Any]) -> None:
         """Write down what was measured."""
-        _write_json(self.folder / _RESULTS, results)
+        write_json(self.folder / _RESULTS, results, indent=1)
 
     def forget(self) -> None:
         """Remove what a demo made here; nothing else, and nothing where there was none."""
-        marker = self.folder / _MARKER
-        if not marker.is_file():
-            return
-        _write_json(marker, None)  # the folder stays the demo's, even if someone put other things into it
-        folders = (self.teacher, self.student, self.ternary)
-        for folder in (*folders, *(folder.with_name(f"{folder.name}.work") for folder in folders)):
-            shutil.rmtree(folder, ignore_errors=True)
-        for file in (self.train, self.dev, self.test, self.folder / _RESULTS):
-            file.unlink(missing_ok=True)
+        if (self.folder / _MARKER).is_file():
+            release_folder(self.folder, _MARKER, self.owned)
 
 
 def made_with(plan: Plan, encoder: Path, reviews: Sequence[Review]) -> dict[str, Any]:
@@ -143,9 +134,7 @@ def made_with(plan: Plan, encoder: Path, reviews: Sequence[Review]) -> dict[str,
 def prepare(place: Place, plan: Plan, encoder: Path, reviews: Sequence[Review]) -> None:
     """Write the tables, or find those of an earlier run with the same plan."""
     kind = made_with(plan, encoder, reviews)
-    place.check(kind)
-    place.folder.mkdir(parents=True, exist_ok=True)
-    _write_json(place.folder / _MARKER, kind)
+    claim_folder(place.folder, _MARKER, kind, owned=place.owned, advice="choose another --output, or use --again")
     parts = zip((place.train, place.dev, place.test), (plan.train_rows, plan.dev_rows, plan.test_rows), strict=True)
     for (path, rows), part in zip(parts, split(reviews), strict=True):
         write_csv(path, part[:rows])
@@ -215,14 +204,6 @@ def _settings(plan: Plan, output: Path, callbacks: Sequence[Any]) -> Settings:
 
 def _read_json(path: Path) -> dict[str, Any] | None:
     """What is in a file; None where there is none, or nothing of use."""
-    try:
-        value = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return None
-    return value if isinstance(value, dict) else None
-
-
-def _write_json(path: Path, value: object) -> None:
-    draft = path.with_name(f"{path.name}.new")
-    draft.write_text(json.dumps(value, indent=1), encoding="utf-8")
-    draft.replace(path)
+    with suppress(OSError, OutputError):
+        return read_json(path)
+    return None

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 
+from ternarybert.data.writers import write_table
 from ternarybert.errors import DataError, MissingExtraError
 
 # Module: what pip calls it. The weights drag in a library that nothing here uses, so both come without dependencies.
@@ -88,5 +89,4 @@ def split(reviews: Iterable[Review]) -> tuple[list[Review], list[Review], list[R
 
 def write_csv(path: Path, reviews: Sequence[Review]) -> None:
     """A table as users have them."""
-    with path.open("w", encoding="utf-8", newline="") as file:
-        csv.writer(file).writerows([("text", "label"), *((review.text, review.label) for review in reviews)])
+    write_table(path, {"text": [review.text for review in reviews], "label": [review.label for review in reviews]})

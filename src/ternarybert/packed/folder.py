@@ -22,7 +22,6 @@ from typing import Any, cast
 
 import numpy as np
 
-from ternarybert import storage as files
 from ternarybert.errors import (
     ContainerError,
     NotPackedError,
@@ -31,13 +30,15 @@ from ternarybert.errors import (
     UnsafeFileError,
     suggest_path,
 )
-from ternarybert.packed import manifest, strict_json
+from ternarybert.packed import files, manifest, strict_json
 from ternarybert.packed.manifest import FORMAT_VERSION, QUANT_METHOD, Float, Layout, Manifest, PackedSpec, PlainSpec
 from ternarybert.packed.model import PackedModel
 from ternarybert.packed.tensor import PackedTensor
 from ternarybert.packed.weights_file import Array, map_container, write_container
+from ternarybert.storage import check_output_folder, replace_folder
 
 CONFIG, WEIGHTS, METRICS = "config.json", "model.safetensors", "metrics.json"
+REPLACE_ADVICE = "choose another output folder, or use --force to replace a model of the same kind"
 JSON_LIMIT = 16 << 20  # bytes; BERT-base's config.json takes 25 kB
 _EXTRA_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.\-]*")
 
@@ -59,8 +60,7 @@ def write(
         # Unless the config names a dtype, transformers computes in that of the first tensor.
         model = replace(model, config={**model.config, "dtype": model.config.get("dtype") or "float32"})
         tensors = {name: _halved(name, tensor) for name, tensor in tensors.items()}
-    with files.writing(folder):
-        _write(place, model, tensors, extra, force=force)
+    _write(place, model, tensors, extra, force=force)
 
 
 def read(folder: str | Path) -> PackedModel:
@@ -182,9 +182,9 @@ def _write(
     force: bool,
 ) -> None:
     def check() -> None:
-        files.check_place(place, replaceable=force and is_packed(place))
+        check_output_folder(place, replaceable=force and is_packed(place), advice=REPLACE_ADVICE)
 
-    with files.replacing(place, check) as staging:
+    with replace_folder(place, check) as staging:
         digest = write_container(staging / WEIGHTS, manifest.arrays(tensors))
         (staging / CONFIG).write_bytes(_config_bytes(model, tensors, digest))
         (staging / METRICS).write_bytes(json_bytes(METRICS, model.metrics))

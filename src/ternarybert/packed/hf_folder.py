@@ -1,24 +1,18 @@
-"""From float weights that hold ternary values to a packed model, and back to plain floats.
+"""Hugging Face folders with float weights, on either side of packing.
 
-The released TernaryBERT code saves its quantized model as float32 tensors: every weight is -a, 0 or a, with one a for
-the tensor or one per row. Nothing has to be quantized again; it is enough to see the pattern. What does not show it is
-refused by name: rounding it here would give a model that nobody evaluated.
+In: `pack_plain` packs a folder whose float weights are ternary already. The released TernaryBERT code saves its
+quantized model as float32 tensors: every weight is -a, 0 or a, with one a for the tensor or one per row. Nothing has to
+be quantized again; it is enough to see the pattern. A tensor that does not show it is refused by name: rounding it here
+would give a model that nobody evaluated. Out: `write_plain` writes float32 weights that any tool loads.
 
-MERGED-DOCS:
-The weights of a plain folder, in one file or in several, and all of them.
+The weights are in one file or in several:
 
-    model.safetensors                   one file; it counts alone, as in transformers
-    model.safetensors.index.json        {"weight_map": {tensor: file}}: the files are those that it names
+    model.safetensors                   one file; if it exists, the others are ignored, as in transformers
+    model.safetensors.index.json        {"weight_map": {tensor: file}}: the files that belong together
     model-00001-of-00003.safetensors    no index: the numbers tell what belongs together
 
-A file that is missing, and a tensor that is not where it should be, is named: half a model is none.
-
----
-Plain Hugging Face folders, on either side of packing: float weights that any tool loads.
-
-Pickled weights (`pytorch_model.bin`) can run code when they are loaded, and are not: whoever has them converts them
-where they were made.
-
+Missing files or tensors raise an error that names them; a partial model is never returned. Pickled weights
+(`pytorch_model.bin`) can run code when they are loaded, and are not read.
 """
 
 from __future__ import annotations
@@ -30,12 +24,11 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from reprlib import repr as show  # what others wrote may be endless; messages are not
-from typing import Any, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
-from ternarybert import storage as files
 from ternarybert.errors import (
     NotPackedError,
     NotTernaryError,
@@ -46,82 +39,21 @@ from ternarybert.errors import (
     suggest_path,
 )
 from ternarybert.families import is_quantized, is_word_embedding
-from ternarybert.packed.folder import CONFIG, WEIGHTS, json_bytes, load_object
+from ternarybert.packed import files
+from ternarybert.packed.folder import CONFIG, REPLACE_ADVICE, WEIGHTS, json_bytes, load_object
 from ternarybert.packed.manifest import Float
 from ternarybert.packed.model import PackedModel
 from ternarybert.packed.tensor import PackedTensor, as_float32
-from ternarybert.packed.weights_file import Array, map_any, write_container
+from ternarybert.packed.weights_file import Array, map_any, read_shapes, write_container
 from ternarybert.recipe import Granularity, Recipe
+from ternarybert.storage import check_not_input, check_output_folder, replace_folder
 
 T = TypeVar("T")
+State: TypeAlias = Mapping[str, npt.NDArray[Any]]
 
 INDEX = f"{WEIGHTS}.index.json"
 _NUMBERED = re.compile(r"model-(\d{1,9})-of-(\d{1,9})\.safetensors", re.ASCII)
 _IN_FOLDER = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.\-]*\.safetensors")
-_ADVICE = (
-    'convert them once, where you trust them: python -c "import torch, safetensors.torch as s; s.save_file({n: '
-    "t.clone() for n, t in torch.load('pytorch_model.bin', weights_only=True).items()}, 'model.safetensors')\""
-)
-
-
-def gather(place: Path, read: Callable[[Path], Mapping[str, T]]) -> dict[str, T]:
-    """What `read` gives for the tensors of each file, of all files together."""
-    if not place.is_dir():
-        raise NotPackedError(f"there is no such folder{suggest_path(place)}")
-    if whole := files.find_file(place, WEIGHTS):
-        return dict(read(whole))
-    index = _read_index(place) if files.find_file(place, INDEX) else None
-    gathered: dict[str, T] = {}
-    for name in sorted(set(index.values())) if index else _numbered(place):
-        tensors = _read_one(place, name, read)
-        if twice := tensors.keys() & gathered.keys():
-            raise PackedTensorError(f"tensor '{min(twice)}' is in {name} and in another file of the folder")
-        if index:
-            _check_index(name, {tensor for tensor, file in index.items() if file == name}, tensors.keys())
-        gathered.update(tensors)
-    return gathered
-
-
-def _read_one(place: Path, name: str, read: Callable[[Path], Mapping[str, T]]) -> Mapping[str, T]:
-    path = files.find_file(place, name)
-    if path is None:
-        raise NotPackedError(f"{name} is missing, which {INDEX} names; copy all files of the model")
-    return read(path)
-
-
-def _read_index(place: Path) -> dict[str, str]:
-    """Which file each tensor is in."""
-    found = load_object(place, INDEX).get("weight_map")
-    if not isinstance(found, dict) or not found:
-        raise PackedConfigError(f"{INDEX} has no weight_map that says which file each tensor is in")
-    for name in found.values():
-        if not isinstance(name, str) or not _IN_FOLDER.fullmatch(name):
-            raise UnsafeFileError(f"{INDEX} names the file {show(name)}; expected a safetensors file of the folder")
-    return found
-
-
-def _check_index(name: str, announced: Iterable[str], found: Iterable[str]) -> None:
-    if missing := set(announced) - set(found):
-        raise PackedTensorError(f"{name} lacks the tensor {show(min(missing))}, which {INDEX} says is in it")
-    if extra := set(found) - set(announced):
-        raise PackedTensorError(f"{name} has the tensor '{min(extra)}', but {INDEX} does not name it there")
-
-
-def _numbered(place: Path) -> list[str]:
-    """The files model-00001-of-N to model-N-of-N; there must be one series, and nothing missing in it."""
-    found = {match[0]: match for path in place.iterdir() if (match := _NUMBERED.fullmatch(path.name))}
-    if not found:
-        raise NotPackedError(f"there is no {WEIGHTS}, and pickled weights are never read; {_ADVICE}")
-    if len({match[2] for match in found.values()}) > 1:
-        raise PackedConfigError(f"{min(found)} and {max(found)} do not belong to one model; remove the older files")
-    width, last = len(next(iter(found.values()))[1]), next(iter(found.values()))[2]
-    for number in range(1, int(last) + 1):  # ends at the first that is missing, however many are announced
-        name = f"model-{number:0{width}}-of-{last}.safetensors"
-        if name not in found:
-            raise NotPackedError(f"{name} is missing, one of {int(last)} files; copy all files of the model")
-    return sorted(found)
-
-
 # Everything that tokenizers of the supported families save.
 TOKENIZER_FILES = (
     "added_tokens.json",
@@ -134,32 +66,62 @@ TOKENIZER_FILES = (
     "vocab.json",
     "vocab.txt",
 )
+_PICKLED_ADVICE = (
+    'convert them once, where you trust them: python -c "import torch, safetensors.torch as s; s.save_file({n: '
+    "t.clone() for n, t in torch.load('pytorch_model.bin', weights_only=True).items()}, 'model.safetensors')\""
+)
 
 
 def read_tensors(folder: str | Path) -> dict[str, Array]:
-    """All tensors of a plain folder, as views of the mapped files."""
+    """All tensors of a Hugging Face folder, as views of the mapped files."""
     with files.reading(folder):
         return gather(Path(folder), map_any)
 
 
+def read_tensor(folder: str | Path, endings: tuple[str, ...]) -> Array | None:
+    """The one tensor whose name has one of these endings; None if there is none."""
+    with files.reading(folder):
+        file_of = gather(Path(folder), lambda path: dict.fromkeys(read_shapes(path), path))
+        name = min((name for name in file_of if name.endswith(endings)), default=None)
+        return None if name is None else map_any(file_of[name], name)[name]
+
+
 def read_config(folder: str | Path) -> dict[str, Any]:
-    """The configuration of a plain folder."""
+    """The configuration of a Hugging Face folder."""
     with files.reading(folder):
         return load_object(Path(folder), CONFIG)
 
 
 def tokenizer_files(folder: str | Path) -> dict[str, Path]:
-    """The files that a tokenizer is made of, to be taken along; links that lead out of the folder are refused."""
-    place = Path(folder)
+    """The files of a tokenizer, to be copied; links that lead out of the folder are refused."""
     with files.reading(folder):
-        files.refuse_escapes(place)
-        return {name: path for name in TOKENIZER_FILES if (path := files.find_file(place, name))}
+        files.refuse_escapes(Path(folder))
+        return {name: path for name in TOKENIZER_FILES if (path := files.find_file(Path(folder), name))}
+
+
+def gather(folder: Path, read: Callable[[Path], Mapping[str, T]]) -> dict[str, T]:
+    """Apply `read` to every weights file of a folder, and merge what it returns for each tensor."""
+    if not folder.is_dir():
+        raise NotPackedError(f"there is no such folder{suggest_path(folder)}")
+    if whole := files.find_file(folder, WEIGHTS):
+        return dict(read(whole))
+    index = _read_index(folder) if files.find_file(folder, INDEX) else None
+    gathered: dict[str, T] = {}
+    for name in sorted(set(index.values())) if index else _numbered(folder):
+        tensors = _read_one(folder, name, read)
+        if twice := tensors.keys() & gathered.keys():
+            raise PackedTensorError(f"tensor '{min(twice)}' is in {name} and in another file of the folder")
+        if index:
+            _check_index(name, {tensor for tensor, file in index.items() if file == name}, tensors.keys())
+        gathered.update(tensors)
+    return gathered
 
 
 def pack_plain(folder: str | Path, recipe: Recipe, *, packing: str = "plain") -> PackedModel:
-    """Pack a plain folder whose float weights are ternary already, as the released code saves them.
+    """Pack a Hugging Face folder whose float weights are ternary already, as the released code saves them.
 
-    The recipe says how activations are quantized; what the weights tell themselves is written into it.
+    The recipe gives the quantization of activations; the granularity of the weights is seen from them, and replaces the
+    recipe's.
     """
     if (recipe.bits.w, recipe.bits.e) != (2, 2):
         raise RecipeError(f"the recipe is for {recipe.bits} bits; a ternary checkpoint has 2-2-{recipe.bits.a}")
@@ -179,21 +141,18 @@ def pack_plain(folder: str | Path, recipe: Recipe, *, packing: str = "plain") ->
 
 def write_plain(folder: str | Path, model: PackedModel, *, tokenizer: str | Path, force: bool = False) -> None:
     """Write the weights in float32, all or nothing, with the tokenizer of another folder; `force` replaces a model."""
-    place = Path(folder).absolute()
-    files.refuse_same(Path(tokenizer), Path(folder))
-    taken_along = tokenizer_files(tokenizer)
+    output = Path(folder).absolute()
+    check_not_input(Path(tokenizer), Path(folder))
+    copied = tokenizer_files(tokenizer)
 
     def check() -> None:
-        files.check_place(place, replaceable=force and (place / CONFIG).is_file())
+        check_output_folder(output, replaceable=force and (output / CONFIG).is_file(), advice=REPLACE_ADVICE)
 
-    with files.writing(folder), files.replacing(place, check) as staging:
+    with replace_folder(output, check) as staging:
         write_container(staging / WEIGHTS, unpack_to_float(model))
         (staging / CONFIG).write_bytes(json_bytes(CONFIG, {**model.config, "dtype": np.dtype(np.float32).name}))
-        for name, path in taken_along.items():
+        for name, path in copied.items():
             shutil.copyfile(path, staging / name)
-
-
-State = Mapping[str, npt.NDArray[Any]]
 
 
 def pack_released(
@@ -208,9 +167,9 @@ def pack_released(
 ) -> PackedModel:
     """Pack a checkpoint of the released code, given as NumPy arrays.
 
-    Its clipping bounds (buffers named `*clip*`) are settings, not weights, and are left out: the recipe must tell how
-    activations were quantized. What the configuration of that time does not name, the tensors tell: it is BERT, and
-    its head is for GLUE or for SQuAD, or without a pooler for tokens.
+    Its clipping bounds (buffers named `*clip*`) are settings, not weights, and are left out: the recipe must give the
+    quantization of activations. The old configurations name no model class. It is seen from the tensors: BERT, with a
+    head for GLUE or SQuAD, or without a pooler for tokens.
     """
     tensors: dict[str, PackedTensor | Float] = {}
     for name, array in state.items():
@@ -225,7 +184,7 @@ def pack_released(
 
 
 def repack(model: PackedModel, packing: str) -> PackedModel:
-    """The same model with its ternary codes packed otherwise."""
+    """The same model with its ternary codes in another packing."""
     ternary = {name: t for name, t in model.tensors.items() if isinstance(t, PackedTensor) and t.bits == 2}
     if packing == "dense" and not ternary:
         raise NotTernaryError(f"only ternary weights can be packed densely, and at {model.bits} there are none")
@@ -252,11 +211,51 @@ def pack_ternary(name: str, w: npt.NDArray[Any], *, packing: str = "plain") -> P
 
 
 def unpack_to_float(model: PackedModel) -> dict[str, npt.NDArray[np.float32]]:
-    """Make the plain float32 tensors that tools which know nothing of packing can load."""
+    """Dequantize everything to the float32 tensors that any tool can load."""
     return {
         name: tensor.dequantize() if isinstance(tensor, PackedTensor) else np.array(tensor, np.float32)
         for name, tensor in model.tensors.items()
     }
+
+
+def _read_one(folder: Path, name: str, read: Callable[[Path], Mapping[str, T]]) -> Mapping[str, T]:
+    path = files.find_file(folder, name)
+    if path is None:
+        raise NotPackedError(f"{name} is missing, which {INDEX} names; copy all files of the model")
+    return read(path)
+
+
+def _read_index(folder: Path) -> dict[str, str]:
+    """Which file each tensor is in."""
+    found = load_object(folder, INDEX).get("weight_map")
+    if not isinstance(found, dict) or not found:
+        raise PackedConfigError(f"{INDEX} has no weight_map that says which file each tensor is in")
+    for name in found.values():
+        if not isinstance(name, str) or not _IN_FOLDER.fullmatch(name):
+            raise UnsafeFileError(f"{INDEX} names the file {show(name)}; expected a safetensors file of the folder")
+    return found
+
+
+def _check_index(name: str, announced: Iterable[str], present: Iterable[str]) -> None:
+    if missing := set(announced) - set(present):
+        raise PackedTensorError(f"{name} lacks the tensor {show(min(missing))}, which {INDEX} says is in it")
+    if extra := set(present) - set(announced):
+        raise PackedTensorError(f"{name} has the tensor '{min(extra)}', but {INDEX} does not name it there")
+
+
+def _numbered(folder: Path) -> list[str]:
+    """The files model-00001-of-N to model-N-of-N; there must be one series, and nothing missing in it."""
+    found = {match[0]: match for path in folder.iterdir() if (match := _NUMBERED.fullmatch(path.name))}
+    if not found:
+        raise NotPackedError(f"there is no {WEIGHTS}, and pickled weights are never read; {_PICKLED_ADVICE}")
+    if len({match[2] for match in found.values()}) > 1:
+        raise PackedConfigError(f"{min(found)} and {max(found)} do not belong to one model; remove the older files")
+    width, last = len(next(iter(found.values()))[1]), next(iter(found.values()))[2]
+    for number in range(1, int(last) + 1):  # ends at the first that is missing, however many are announced
+        name = f"model-{number:0{width}}-of-{last}.safetensors"
+        if name not in found:
+            raise NotPackedError(f"{name} is missing, one of {int(last)} files; copy all files of the model")
+    return sorted(found)
 
 
 def _head(state: State) -> dict[str, Any]:
@@ -280,7 +279,7 @@ def _is_setting(name: str) -> bool:
 
 
 def _same(low: Any, high: Any) -> Any:  # arrays or scalars
-    """Equal up to the last bit, which a multiplication on another device may round otherwise."""
+    """Equal up to the last bit, which a multiplication on another device may round differently."""
     return high <= np.nextafter(low, np.float32(np.inf))
 
 

@@ -21,12 +21,12 @@ import numpy.typing as npt
 from ternarybert.errors import PackedTensorError
 from ternarybert.families import FAMILIES, Shapes, is_quantized, is_word_embedding
 from ternarybert.packed.codec import Coding
+from ternarybert.packed.files import reading
 from ternarybert.packed.hf_folder import gather
 from ternarybert.packed.manifest import Float, parse_bits
 from ternarybert.packed.model import PackedModel
 from ternarybert.packed.tensor import PackedTensor
 from ternarybert.packed.weights_file import read_shapes
-from ternarybert.storage import reading
 
 _FLOAT32 = 4  # bytes
 _BLOCK = 1 << 20  # elements compared together, in float64

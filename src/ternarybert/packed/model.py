@@ -8,7 +8,7 @@ nor read. Of a family without a record only the paper's matrices are checked.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from reprlib import repr as show
 from typing import Any
 
@@ -43,6 +43,14 @@ class PackedModel:
     bits: str  # W-E-A, such as 2-2-8
     recipe: dict[str, Any] = field(default_factory=dict)
     metrics: dict[str, Any] = field(default_factory=dict)
+
+    def in_memory(self) -> PackedModel:
+        """The same model in copies of its arrays: views of a mapped file keep Windows from deleting that file."""
+        tensors: dict[str, PackedTensor | Float] = {
+            name: replace(t, codes=t.codes.copy(), scale=t.scale.copy()) if isinstance(t, PackedTensor) else t.copy()
+            for name, t in self.tensors.items()
+        }
+        return replace(self, tensors=tensors)
 
     def check(self) -> None:
         """Refuse a model that could not be read back, or that is not the one its configuration describes."""

@@ -10,7 +10,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 import ternarybert
 from ternarybert.report.picture import Picture
-from ternarybert.storage import REPORT_PAGE, check_place, is_report, replacing, writing
+from ternarybert.storage import REPORT_PAGE, check_output_folder, is_report, replace_folder
 
 _TEMPLATE = "page.html.jinja"
 
@@ -77,13 +77,14 @@ def html(page: Page) -> str:
 
 def check_output(output: Path) -> None:
     """Refuse a place that is taken by anything but an older report."""
-    check_place(output, replaceable=output.is_dir() and is_report(output))
+    advice = "it holds more than a report; choose another --output"
+    check_output_folder(output, replaceable=output.is_dir() and is_report(output), advice=advice)
 
 
 def write_page(output: Path, page: Page) -> None:
     """Write the page and its figures, all or nothing; an older report gives way."""
     place = output.absolute()
-    with writing(output), replacing(place, lambda: check_output(place)) as staging:
+    with replace_folder(place, lambda: check_output(place)) as staging:
         (staging / REPORT_PAGE).write_text(html(page), encoding="utf-8")
         for picture in page.pictures:
             for name, content in picture.files.items():

@@ -1,7 +1,9 @@
-"""`predict --input`: a file of any length in constant memory, written in steps that survive being killed.
+"""Predicts every row of a file: of any length in constant memory, and written so that a killed run can be resumed.
 
-The same command goes on where an earlier one was stopped. Answers do not depend on the batch, so the file is the same
-to the last byte.
+    result = predict_file("my-model-ternary", "mails.csv", "answers.csv")
+
+The output has the rows and columns of the input, and the answers in columns of their own. The same call resumes where
+an earlier one was stopped. Answers do not depend on the batch, so the file is the same to the last byte.
 """
 
 from __future__ import annotations
@@ -10,105 +12,150 @@ import hashlib
 import json
 import time
 from collections import deque
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import nullcontext
+from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
-import typer
-
-from ternarybert.cli.console import job as long_job
-from ternarybert.cli.format import as_columns, as_json, as_line, columns_of
-from ternarybert.data.readers import Rows, open_rows, sample
+from ternarybert.data.readers import Row, Rows, open_rows, sample
 from ternarybert.data.table import choose_columns
-from ternarybert.data.writers import Format, format_of
+from ternarybert.data.writers import ArrowTypes, answer_writer
 from ternarybert.errors import DataError, OptionError, suggest
-from ternarybert.runtime.model import Answerer
+from ternarybert.runtime.model import Answerer, Classifier, Model
+from ternarybert.runtime.results import Answer, Label, Labels, Number
 from ternarybert.storage import ResumableFile
 
 if TYPE_CHECKING:
-    from rich.progress import Progress
-
-    from ternarybert.cli.predict import AnswerOptions, InputOptions
-    from ternarybert.runtime import Model
     from ternarybert.runtime.text import Text
 
+_PREDICTION = "prediction"  # the column that every kind of answer has
 _STEP_SECONDS, _STEP_ROWS = 0.5, 10_000  # between two writes
 
 
-@dataclass
-class Report:
-    """What became of a file."""
+@dataclass(frozen=True)
+class PredictFileResult:
+    """What `predict_file` has written, while it runs and at the end."""
 
-    rows: int = 0
-    resumed: int = 0  # rows that an earlier run had done
-    without_text: int = 0
-    started: float = field(default_factory=time.monotonic)
+    rows: int = 0  # in the output
+    resumed: int = 0  # rows of them that an earlier run had written
+    empty: int = 0  # rows of this run that had no text, and so have no answer
+    seconds: float = 0.0  # of this run
 
-    def numbers(self) -> dict[str, Any]:
-        """What was done so far, and how fast."""
-        seconds = max(time.monotonic() - self.started, 1e-9)
-        counts = {"rows": self.rows, "resumed": self.resumed, "without_text": self.without_text}
-        speed = (self.rows - self.resumed) / seconds
-        return {**counts, "seconds": round(seconds, 2), "rows_per_second": round(speed, 1)}
+    @property
+    def rows_per_second(self) -> float:
+        """The speed of this run."""
+        return (self.rows - self.resumed) / max(self.seconds, 1e-9)
 
 
-def predict_file(model: Model, folder: Path, source: InputOptions, answers: AnswerOptions) -> None:
-    """Answer every row of a file."""
-    assert source.input is not None
-    rows = open_rows(source.input)
-    columns = _columns(model, rows, source)
-    report = Report()
-    with long_job():
-        if answers.output is None:
-            form = as_json if answers.as_json else as_line
-            for _, text, answer in _answered(model, iter(rows), rows, columns, report):
-                typer.echo(form(text, answer, every=answers.every))
-            return
-        try:
-            _write(model, folder, rows, columns, answers, report)
-        except KeyboardInterrupt:
-            typer.echo(f"\nternarybert: stopped after {report.rows:,} rows; the same command goes on", err=True)
-            raise typer.Exit(130) from None  # what a shell calls a command that Ctrl-C ended
-    _say(report.numbers(), answers)
+OnProgress: TypeAlias = Callable[[PredictFileResult, float], None]  # what is written, the share of the input read
+
+
+def predict_file(
+    model: Model | str | Path,
+    input: str | Path,
+    output: str | Path,
+    *,
+    text: str | None = None,
+    text_pair: str | None = None,
+    all_scores: bool = False,
+    force: bool = False,
+    progress: OnProgress | None = None,
+) -> PredictFileResult:
+    """Write the rows of a table with a model's answers beside them.
+
+    `model` is a loaded model or a packed folder. `input` is CSV, TSV, JSON, JSON lines, parquet or plain text, `output`
+    CSV, TSV, JSON lines or parquet. `text` and `text_pair` name the columns of the texts (for question answering, those
+    of the question and the context); by default they are guessed where it is obvious. `all_scores` adds the score of
+    every label.
+
+    An output that exists is refused, and an unfinished one of the same call is resumed; `force` replaces the former and
+    drops the latter. `progress` is called when the output is opened and after every write.
+    """
+    rows, output = open_rows(input), Path(output)
+    with _opened(model) as loaded:
+        columns = _text_columns(loaded, rows, text, text_pair)
+        on_progress = progress or (lambda result, share: None)
+        return _write(loaded, rows, columns, output, on_progress, all_scores=all_scores, force=force)
+
+
+def predict_rows(
+    model: Model, input: str | Path, *, text: str | None = None, text_pair: str | None = None
+) -> Iterator[tuple[dict[str, Any], Text, Any]]:
+    """Each row of a table with its text and its answer; options as in `predict_file`."""
+    rows = open_rows(input)
+    yield from _answered(model, rows, rows, _text_columns(model, rows, text, text_pair))
+
+
+def answer_columns(model: Model, *, all_scores: bool = False) -> dict[str, str | None]:
+    """The columns that a model's answers take, with Arrow's name of their type; None: a list."""
+    if isinstance(model, Answerer):
+        return {_PREDICTION: "string", "score": "double", "start": "int64", "end": "int64"}
+    if not isinstance(model, Classifier):
+        return {_PREDICTION: None}
+    if model.problem == "regression":
+        return {_PREDICTION: "double"}
+    scores = {f"score {name}": "double" for name in model.labels} if all_scores else {}
+    if model.problem.startswith("multi"):
+        return {_PREDICTION: None, **scores}
+    return {_PREDICTION: "string", "score": "double", **scores}
+
+
+def _opened(model: Model | str | Path) -> Any:
+    """A model as a context; one that the caller has loaded stays open."""
+    if isinstance(model, Model):
+        return nullcontext(model)
+    from ternarybert.runtime.load import load
+
+    return load(model)
 
 
 def _write(
-    model: Model, folder: Path, rows: Rows, columns: tuple[str, ...], answers: AnswerOptions, report: Report
-) -> None:
-    assert answers.output is not None
-    names, kinds = list(sample(rows).columns), columns_of(model, every=answers.every)
-    if taken := [name for name in kinds if name in names]:
+    model: Model,
+    rows: Rows,
+    columns: tuple[str, ...],
+    output: Path,
+    on_progress: OnProgress,
+    *,
+    all_scores: bool,
+    force: bool,
+) -> PredictFileResult:
+    started, names, answers = time.monotonic(), list(sample(rows).columns), answer_columns(model, all_scores=all_scores)
+    if taken := [name for name in answers if name in names]:
         raise OptionError(f"{rows.path} already has a column '{taken[0]}', where answers would go; rename it")
-    form = format_of(answers.output, rows, names, kinds)
-    job = _job(model, folder, rows, columns, answers)
-    with ResumableFile(answers.output, job, force=answers.force) as file, _Bar(rows, report) as bar:
-        report.rows = report.resumed = file.state.done
-        left = islice(iter(rows), file.state.done, None)
-        step, since = [], time.monotonic()
-        for row, _, answer in _answered(model, left, rows, columns, report):
-            said = as_columns(answer, kinds)
-            if not any(row.get(name) for name in columns):  # the model has an answer to nothing, too
-                report.without_text += 1
-                said = dict.fromkeys(said)
-            step.append((row, said))
-            if time.monotonic() - since > _STEP_SECONDS or len(step) >= _STEP_ROWS:
-                _append(file, form, step)
-                step, since = [], time.monotonic()
-                bar.move()
-        _append(file, form, step)
-        form.finish(file)
+    writer = answer_writer(output, rows, names, answers)
+    with ResumableFile(output, _identity(model, rows, columns, output, answers), force=force) as file:
+        result = PredictFileResult(file.progress.done, resumed=file.progress.done)
+        on_progress(result, 0.0)
+        for step, empty in _steps(model, rows, columns, answers, start=result.resumed):
+            writer.append(file, step)
+            seconds = time.monotonic() - started
+            result = replace(result, rows=file.progress.done, empty=result.empty + empty, seconds=seconds)
+            on_progress(result, rows.share)
+        writer.finish(file)
+    return replace(result, seconds=time.monotonic() - started)
 
 
-def _append(file: ResumableFile, form: Format, step: list[tuple[dict[str, Any], dict[str, Any]]]) -> None:
-    if step:
-        lines = form.lines(step, first=file.state.size == 0)
-        file.append(lines, done=len(step), written=len(step))
+def _steps(
+    model: Model, rows: Rows, columns: tuple[str, ...], answers: ArrowTypes, *, start: int
+) -> Iterator[tuple[list[tuple[dict[str, Any], dict[str, Any]]], int]]:
+    """Rows with the columns of their answers, as many as are written together; and how many of them are empty."""
+    step: list[tuple[dict[str, Any], dict[str, Any]]] = []
+    empty, since = 0, time.monotonic()
+    for row, text, answer in _answered(model, islice(rows, start, None), rows, columns):
+        has_text = bool(text if isinstance(text, str) else any(text))
+        # A model has an answer to an empty text, too, but it means nothing.
+        step.append((row, _fields(answer, answers) if has_text else dict.fromkeys(answers)))
+        empty += not has_text
+        if time.monotonic() - since > _STEP_SECONDS or len(step) >= _STEP_ROWS:
+            yield step, empty
+            step, empty, since = [], 0, time.monotonic()
+    yield step, empty
 
 
 def _answered(
-    model: Model, rows: Iterator[Any], source: Rows, columns: tuple[str, ...], report: Report
+    model: Model, rows: Iterable[Row], source: Rows, columns: tuple[str, ...]
 ) -> Iterator[tuple[dict[str, Any], Text, Any]]:
     """Each row with its text and its answer. The model reads ahead; rows wait until their answers come."""
     waiting: deque[tuple[dict[str, Any], Text]] = deque()
@@ -122,7 +169,6 @@ def _answered(
 
     for answer in model.stream(texts()):
         row, text = waiting.popleft()
-        report.rows += 1
         yield row, text, answer
 
 
@@ -135,11 +181,26 @@ def _text(value: object, source: Rows, number: int, name: str) -> str:
     raise DataError(f"{source.place(number)}: '{name}' is {value!r:.40} ({type(value).__name__}), not a text")
 
 
-def _columns(model: Model, rows: Rows, source: InputOptions) -> tuple[str, ...]:
+def _fields(answer: Any, names: Iterable[str]) -> dict[str, Any]:
+    """An answer as the fields of a row that `answer_columns` names."""
+    if isinstance(answer, Number):
+        values: list[Any] = [answer.value]
+    elif isinstance(answer, Answer):
+        values = [answer.text, answer.score, answer.start, answer.end]
+    elif isinstance(answer, Label):
+        values = [answer.label, answer.score, *answer.scores.values()]
+    elif isinstance(answer, Labels):
+        values = [list(answer.labels), *answer.scores.values()]
+    else:
+        values = [[entity.as_dict() for entity in answer.entities]]
+    return dict(zip(names, values, strict=False))
+
+
+def _text_columns(model: Model, rows: Rows, text: str | None, text_pair: str | None) -> tuple[str, ...]:
     first = sample(rows)
     if not isinstance(model, Answerer):
-        return choose_columns([first], source.text, source.text_pair, None).texts
-    columns = (source.text or "question", source.text_pair or "context")
+        return choose_columns([first], text, text_pair, None).texts
+    columns = (text or "question", text_pair or "context")
     for name in columns:
         if name not in first.columns:
             known = suggest(name, first.columns)
@@ -147,51 +208,25 @@ def _columns(model: Model, rows: Rows, source: InputOptions) -> tuple[str, ...]:
     return columns
 
 
-def _job(model: Model, folder: Path, rows: Rows, columns: tuple[str, ...], answers: AnswerOptions) -> str:
-    """A name for everything that decides the output: the model, the input, and how one becomes the other."""
+def _identity(model: Model, rows: Rows, columns: tuple[str, ...], output: Path, answers: ArrowTypes) -> str:
+    """A hash of everything that decides the output: the model, the input, and how one becomes the other."""
     file = rows.path.stat()
-    config = (folder / "config.json").read_bytes()  # has the hash of the weights in it
-    input_file = (str(rows.path.resolve()), file.st_size, file.st_mtime_ns)
-    how = (columns, model.max_length, answers.every, answers.null_threshold, str(answers.output))
-    return hashlib.sha256(config + json.dumps([input_file, how]).encode()).hexdigest()
+    threshold = model.task.null_threshold if isinstance(model, Answerer) else None
+    how = [columns, model.max_length, list(answers), threshold, str(output)]
+    total = hashlib.sha256(json.dumps([str(rows.path.resolve()), file.st_size, file.st_mtime_ns, *how]).encode())
+    total.update(json.dumps(model.config, sort_keys=True, default=str).encode())
+    if model.folder is not None:
+        for path in _deciding_files(model.folder):
+            total.update(path.name.encode() + path.read_bytes())
+    return total.hexdigest()
 
 
-def _say(report: dict[str, Any], answers: AnswerOptions) -> None:
-    if answers.as_json:
-        typer.echo(json.dumps({"output": str(answers.output), **report}))
-        return
-    resumed = f", {report['resumed']:,} of them earlier" if report["resumed"] else ""
-    empty = f"; {report['without_text']:,} had no text" if report["without_text"] else ""
-    speed = f"{report['rows_per_second']:,.0f} rows/s"
-    typer.echo(f"{report['rows']:,} rows{resumed}, {speed}{empty}: {answers.output}", err=True)
+def _deciding_files(folder: Path) -> list[Path]:
+    """The configuration, the tokenizer, and the weights if the configuration does not have their hash."""
+    from ternarybert.packed.hf_folder import tokenizer_files
+    from ternarybert.packed.manifest import parse
 
-
-class _Bar:
-    """A progress bar on a terminal, nothing elsewhere."""
-
-    def __init__(self, rows: Rows, report: Report) -> None:
-        self._rows, self._report = rows, report
-        self._bar: Progress | None = None
-
-    def __enter__(self) -> _Bar:
-        from rich.console import Console
-        from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
-
-        console = Console(stderr=True)
-        if console.is_terminal:
-            columns = (BarColumn(), TextColumn("{task.percentage:3.0f} %"), TextColumn("{task.fields[text]}"))
-            self._bar = Progress(*columns, TimeRemainingColumn(), console=console, transient=True)
-            self._task = self._bar.add_task("", total=1.0, text="")
-            self._bar.start()
-        return self
-
-    def move(self) -> None:
-        """Show how far the file was read."""
-        if self._bar is not None:
-            done = self._report.numbers()
-            text = f"{done['rows']:,} rows, {done['rows_per_second']:,.0f} rows/s"
-            self._bar.update(self._task, completed=self._rows.share, text=text)
-
-    def __exit__(self, *_: object) -> None:
-        if self._bar is not None:
-            self._bar.stop()
+    config = folder / "config.json"
+    hashed = parse(json.loads(config.read_text(encoding="utf-8"))).sha256
+    weights = [] if hashed else [folder / "model.safetensors"]
+    return [config, *tokenizer_files(folder).values(), *weights]

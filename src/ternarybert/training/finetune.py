@@ -12,8 +12,9 @@ from safetensors import SafetensorError, safe_open
 from transformers import PretrainedConfig
 
 from ternarybert.recipe import Recipe, Schedule
+from ternarybert.storage import install_folder
 from ternarybert.training.batches import Features
-from ternarybert.training.checkpoints import check_output, prepare_work, take_place
+from ternarybert.training.checkpoints import check_output, prepare_work
 from ternarybert.training.heads import AnyData, AnyTask, head_of
 from ternarybert.training.models import check_tokenizer, load_encoder, load_tokenizer, set_dropout
 from ternarybert.training.options import (
@@ -122,6 +123,6 @@ def _write(output: Path, work: Path, tokenizer: Any, report: dict[str, Any], set
     shutil.copytree(work / "best", made)
     tokenizer.save_pretrained(made)
     (made / TEACHER_MARKER).write_text(json.dumps(report, indent=1), encoding="utf-8")
-    take_place(made, output)
+    install_folder(made, output)
     if not settings.keep_checkpoints:
         shutil.rmtree(work)

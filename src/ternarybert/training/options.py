@@ -19,14 +19,13 @@ from ternarybert.data import Task
 from ternarybert.data.metrics import mean_scores
 from ternarybert.errors import OutputError, TernaryBertError
 from ternarybert.recipe import TERMS, Recipe
+from ternarybert.storage import read_json, write_json
 from ternarybert.training.batches import Collator, Features, Logits, predict_sets
 from ternarybert.training.checkpoints import (
     digest,
     digest_of_weights,
     last_checkpoint,
     processes,
-    read_json,
-    write_json,
 )
 from ternarybert.training.heads import AnyData, AnyTask, Head, main_metric
 from ternarybert.training.time_budget import UNLIMITED, Clock

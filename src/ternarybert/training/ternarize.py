@@ -13,7 +13,7 @@ from ternarybert import packed
 from ternarybert.augment.training_data import Augmentation, augmented, check_augmented, own_words
 from ternarybert.errors import DataError, TernaryBertError, UnsupportedModelError
 from ternarybert.recipe import PRESETS, Recipe
-from ternarybert.storage import check_place
+from ternarybert.storage import check_output_folder
 from ternarybert.student import expose_scores, make_student
 from ternarybert.training.checkpoints import check_output, prepare_work
 from ternarybert.training.export import model_card, packed_model
@@ -60,7 +60,7 @@ def ternarize(
         check_augmented(data.task)
         recipe = recipe.override({"schedule.stretch": 1.0})  # variants of every row are time enough
     check_output(output, settings, "recipe.yaml")
-    check_place(output, replaceable=settings.force and packed.is_packed(output))  # now rather than after hours
+    check_output_folder(output, replaceable=settings.force and packed.is_packed(output))  # not after hours
     head = head_of(data.task)
     recipe = recipe.for_task(two_stages=head.two_stages)
     network, tokenizer = load_trained(teacher, head), load_tokenizer(teacher)
@@ -140,7 +140,7 @@ def _write(
     metrics: dict[str, Any],
     settings: Settings,
 ) -> None:
-    best = packed.read(work / "best")
+    best = packed.read(work / "best").in_memory()  # its folder is deleted below
     model = packed.PackedModel(best.config, best.tensors, best.bits, best.recipe, metrics)
     tokenizer.model_max_length = max_length  # texts are cut as they were in training, wherever the model runs
     tokenizer.save_pretrained(work / "tokenizer")

@@ -16,7 +16,7 @@ from typing import Any
 
 from transformers import TrainerCallback
 
-from ternarybert.training.checkpoints import read_json, write_json
+from ternarybert.storage import read_json, write_json
 
 UNLIMITED = 10_000_000  # steps; Trainer wants a number
 _NOTE = "clock.json"  # in the work folder

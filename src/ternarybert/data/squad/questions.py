@@ -20,7 +20,7 @@ from itertools import islice
 from pathlib import Path
 from typing import cast
 
-from ternarybert.data.readers import Table, read_table
+from ternarybert.data.readers import Table, open_rows, read_table, sample
 from ternarybert.errors import DataError
 
 _log = logging.getLogger(__name__)
@@ -28,6 +28,7 @@ _FIELDS = ("id", "title", "context", "question", "answers", "is_impossible")
 # How far, in characters, an answer may be from where the file says: stripped blanks and line ends move it so much.
 _SLACK = 16
 _FEW = 10  # lines that tell whether a file holds questions
+_START = 1 << 16  # characters that tell whether a JSON file has the official layout
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,19 +68,30 @@ def read_questions(path: str | Path) -> list[Question]:
 def holds_questions(path: str | Path) -> bool:
     """Whether a file looks like questions: SQuAD's JSON, or columns `question` and `context` without a `label`.
 
-    Of JSON lines only the first few are looked at, together, so that one that lacks something is named as such.
+    Only the first rows are read. Of JSON lines a few are looked at together, so that a row that lacks something is
+    named as such.
     """
     path = Path(path)
     if path.suffix.lower() in (".zip", ".gz"):
         return True
     if not path.is_file() or path.suffix.lower() in (".csv", ".tsv", ".txt"):  # no lists, so no answers
         return False
-    if path.suffix.lower() == ".jsonl":
-        with path.open(encoding="utf-8-sig", errors="replace") as file:
-            names = set().union(*map(_names, islice(filter(str.strip, file), _FEW)))
-    else:
-        names = set((_read_official(path) or read_table(path)).columns)
+    names = _first_names(path)
     return {"question", "context"} <= names and "label" not in names
+
+
+def _first_names(path: Path) -> set[str]:
+    """The columns of the first rows."""
+    if path.suffix.lower() == ".parquet":
+        return set(sample(open_rows(path)).columns)
+    with path.open(encoding="utf-8-sig", errors="replace") as file:
+        start = file.read(_START).lstrip()
+        if path.suffix.lower() == ".json" and start.startswith("["):
+            return set(sample(open_rows(path)).columns)
+        if path.suffix.lower() == ".json" and all(f'"{name}"' in start for name in ("data", "paragraphs")):
+            return set(_FIELDS)  # the official layout
+        file.seek(0)
+        return set().union(*map(_names, islice(filter(str.strip, file), _FEW)))
 
 
 def _names(line: str) -> set[str]:

@@ -1,0 +1,178 @@
+"""`predict_file` from Python: what it writes, returns and reports on the way, and when it resumes."""
+
+import csv
+import json
+import shutil
+import subprocess
+import sys
+
+import pytest
+
+from ternarybert.data.writers import AnswerWriter
+from ternarybert.errors import DataError, NotPackedError, OptionError, OutputError
+from ternarybert.runtime import load
+from ternarybert.runtime import predict_file as module
+from ternarybert.runtime.predict_file import PredictFileResult, answer_columns, predict_file, predict_rows
+
+TEXTS = ["the film was good", "awful, dull plot", "", "i liked it"]
+
+
+@pytest.fixture
+def table(tmp_path):
+    with (tmp_path / "mails.csv").open("w", newline="") as file:
+        csv.writer(file).writerows([("id", "text"), *enumerate(TEXTS * 10)])
+    return tmp_path / "mails.csv"
+
+
+@pytest.fixture
+def stop(monkeypatch):
+    """Ends runs like Ctrl-C when all rows are written, and lets them end again."""
+
+    def interrupted(*_):
+        raise KeyboardInterrupt
+
+    def switch(on):
+        if on:
+            monkeypatch.setattr(AnswerWriter, "finish", interrupted)
+        else:
+            monkeypatch.undo()
+
+    return switch
+
+
+def lines(path):
+    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+
+
+@pytest.mark.parametrize("kind", [str, "path", "model"])
+def test_a_model_by_its_folder_or_loaded(folders, table, tmp_path, kind):
+    folder = folders()
+    with load(folder) as model:
+        given = {"path": folder, "model": model}.get(kind, str(folder))
+        result = predict_file(given, str(table), str(tmp_path / "o.jsonl"))
+        expected = model.predict(TEXTS)  # the model is still open
+    assert (result.rows, result.resumed, result.empty) == (40, 0, 10)
+    assert result.seconds > 0
+    assert result.rows_per_second == pytest.approx(40 / result.seconds)
+    for row, text, answer in zip(lines(tmp_path / "o.jsonl"), TEXTS, expected, strict=False):
+        assert row["text"] == text
+        assert (row["prediction"], row["score"]) == ((answer.label, answer.score) if text else (None, None))
+
+
+def test_the_columns_of_the_answers(folders):
+    with load(folders()) as model:
+        assert answer_columns(model) == {"prediction": "string", "score": "double"}
+        assert list(answer_columns(model, all_scores=True))[2:] == [f"score {name}" for name in model.labels]
+    with load(folders("ForQuestionAnswering")) as model:
+        assert list(answer_columns(model)) == ["prediction", "score", "start", "end"]
+
+
+def test_progress_counts_what_is_written(folders, table, tmp_path, monkeypatch):
+    monkeypatch.setattr(module, "_STEP_ROWS", 7)
+    seen = []
+    result = predict_file(folders(), table, tmp_path / "o.csv", progress=lambda *now: seen.append(now))
+    assert [now.rows for now, _ in seen] == [0, 7, 14, 21, 28, 35, 40]
+    assert seen[0] == (PredictFileResult(), 0.0)
+    assert seen[-1][0].empty == result.empty == 10
+    shares = [share for _, share in seen]
+    assert shares == sorted(shares) and shares[-1] == 1
+
+
+def test_the_same_call_resumes(folders, table, tmp_path, stop, monkeypatch):
+    out, seen = tmp_path / "o.csv", []
+    stop(True)
+    with pytest.raises(KeyboardInterrupt):
+        predict_file(folders(), table, out)
+    stop(False)
+    result = predict_file(folders(), table, out, progress=lambda *now: seen.append(now[0]))
+    assert (result.rows, result.resumed) == (40, 40)
+    assert seen[0].rows == 40
+    with pytest.raises(OutputError, match=r"o\.csv exists"):
+        predict_file(folders(), table, out)
+    assert predict_file(folders(), table, out, force=True).resumed == 0
+
+
+def change_tokenizer(folder):
+    path = folder / "tokenizer.json"
+    path.write_text(path.read_text(encoding="utf-8").replace('"good"', '"goof"'), encoding="utf-8")
+
+
+def change_weights(folder):
+    config = json.loads((folder / "config.json").read_text())
+    config["quantization_config"].pop("sha256")
+    (folder / "config.json").write_text(json.dumps(config))
+
+
+@pytest.mark.parametrize("change", [change_tokenizer, change_weights, "columns", "scores", "input"])
+def test_another_job_does_not_resume(folders, table, tmp_path, stop, change):
+    folder, options = tmp_path / "model", {}
+    shutil.copytree(folders(), folder)
+    stop(True)
+    with pytest.raises(KeyboardInterrupt):
+        predict_file(folder, table, tmp_path / "o.csv")
+    stop(False)
+    if callable(change):
+        change(folder)
+    elif change == "input":
+        table.write_text(table.read_text() + "40,more\n")
+    else:
+        options = {"columns": {"text": "id"}, "scores": {"all_scores": True}}[change]
+    with pytest.raises(OutputError, match=r"o\.csv\.part"):
+        predict_file(folder, table, tmp_path / "o.csv", **options)
+    assert predict_file(folder, table, tmp_path / "o.csv", force=True, **options).resumed == 0
+
+
+def test_weights_without_a_hash_decide_too(folders, table, tmp_path, stop):
+    folder = tmp_path / "model"
+    shutil.copytree(folders(), folder)
+    change_weights(folder)
+    stop(True)
+    with pytest.raises(KeyboardInterrupt):
+        predict_file(folder, table, tmp_path / "o.csv")
+    stop(False)
+    weights = bytearray((folder / "model.safetensors").read_bytes())
+    weights[-1] ^= 1  # of a scale
+    (folder / "model.safetensors").write_bytes(weights)
+    with load(folders()) as other:  # whatever the damaged weights are, they are others
+        other.folder = folder
+        with pytest.raises(OutputError, match=r"o\.csv\.part"):
+            predict_file(other, table, tmp_path / "o.csv")
+
+
+@pytest.mark.parametrize("value", [0, 0.0, False])
+def test_a_number_is_a_text(folders, tmp_path, value):
+    (tmp_path / "x.jsonl").write_text(json.dumps({"text": value}) + '\n{"text": null}\n')
+    result = predict_file(folders(), tmp_path / "x.jsonl", tmp_path / "o.jsonl", text="text")
+    assert (result.rows, result.empty) == (2, 1)
+    with load(folders()) as model:
+        assert lines(tmp_path / "o.jsonl")[0]["prediction"] == model.predict(str(value)).label
+
+
+def test_rows_without_a_file(folders, table):
+    with load(folders()) as model:
+        found = list(predict_rows(model, table))
+        expected = model.predict(TEXTS)
+    assert [text for _, text, _ in found] == TEXTS * 10
+    assert [answer.label for _, _, answer in found[:4]] == [answer.label for answer in expected]
+    assert found[5][0] == {"id": "5", "text": TEXTS[1]}
+
+
+def test_mistakes(folders, table, tmp_path):
+    with pytest.raises(NotPackedError, match="nowhere"):
+        predict_file(tmp_path / "nowhere", table, tmp_path / "o.csv")
+    with pytest.raises(DataError, match=r"nowhere\.csv"):
+        predict_file(folders(), tmp_path / "nowhere.csv", tmp_path / "o.csv")
+    with pytest.raises(DataError, match="'txet'"):
+        predict_file(folders(), table, tmp_path / "o.csv", text="txet")
+    with pytest.raises(OptionError, match=r"\.xls"):
+        predict_file(folders(), table, tmp_path / "o.xls")
+    assert [path.name for path in tmp_path.iterdir()] == ["mails.csv"]
+
+
+def test_neither_torch_nor_the_command_line_is_imported():
+    code = (
+        "import sys, ternarybert.runtime.predict_file\n"
+        "print([name for name in ('torch', 'transformers', 'datasets', 'typer', 'rich', 'safetensors')"
+        " if name in sys.modules or 'ternarybert.cli' in sys.modules])"
+    )
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "[]\n"
