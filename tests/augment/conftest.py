@@ -3,6 +3,9 @@ import pytest
 from ternarybert.augment import MaskedModel
 from tests.augment import language
 from tests.augment.circle import circle
+from tests.training.conftest import data, teacher  # fixtures
+
+__all__ = ["data", "teacher"]
 
 
 @pytest.fixture(scope="session")
