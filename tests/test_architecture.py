@@ -20,8 +20,8 @@ ALLOWED = {
     "runtime": {"packed", "data"},
     "bench": {"runtime", "packed", "hf"},
     "report": {"bench", "packed", "data", "student", "training"},
-    "doctor": {"runtime", "packed"},
-    "demo": {"training", "runtime", "packed", "data"},
+    "doctor": {"bench", "runtime", "packed"},
+    "demo": {"bench", "training", "runtime", "packed", "data"},
 }
 ALLOWED["cli"] = set(ALLOWED)
 TOP = {"errors", "recipe", "recipe_fields", "recipe_yaml", "numerics", "native", "storage", "__init__", "__main__"}

@@ -173,7 +173,7 @@ def test_no_rows_to_augment(source):
 
 
 RECIPE = PRESETS["default"].override({"schedule.stretch": 1, "schedule.learning_rate": "1e-3"})
-QUICK = VariantOptions(device="cpu", evaluations=2)
+QUICK = Settings(device="cpu", evaluations=2)
 
 
 @pytest.fixture
