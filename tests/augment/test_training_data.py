@@ -21,6 +21,7 @@ from ternarybert.data import GLUE, TaskData
 from ternarybert.data.task import make_dataset
 from ternarybert.errors import DataError, OutputError, RecipeError
 from ternarybert.recipe import PRESETS
+from ternarybert.training.options import Settings
 from ternarybert.training.ternarize import ternarize
 from tests import tiny
 from tests.augment.circle import circle
