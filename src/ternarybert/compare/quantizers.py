@@ -9,12 +9,12 @@ weight is nonzero only if it exceeds half of the largest, and few do. Q-BERT (Sh
 neurons of a matrix into 128 groups, each with its own range [min w, max w] and 2^b levels. Plain min-max is the same
 with one group.
 
-GOBO (Zadeh et al., 2020). Most weights of a matrix are Gaussian and share a few values; the others are kept. A weight is
-an outlier where the logarithm of the Gaussian density, fitted to the matrix, is below -4: about one in a thousand.
-Outliers stay in float32. The others are split into 2^b bins of equal count; a centroid is the mean of its bin, and then,
-as in k-means, each weight moves to its nearest centroid and centroids become means again. GOBO stops where the sum of
-|w - centroid| is smallest, many rounds before k-means would end. All rounds work on the sorted weights: a bin is then an
-interval, and its sum a difference of two prefix sums.
+GOBO (Zadeh et al., 2020). Most weights of a matrix are Gaussian and share a few values; the others are kept. A weight
+is an outlier where the logarithm of the Gaussian density, fitted to the matrix, is below -4: about one in a thousand.
+Outliers stay in float32. The others are split into 2^b bins of equal count; a centroid is the mean of its bin, and
+then, as in k-means, each weight moves to its nearest centroid and centroids become means again. GOBO stops where the
+sum of |w - centroid| is smallest, many rounds before k-means would end. All rounds work on the sorted weights: a bin is
+then an interval, and its sum a difference of two prefix sums.
 
 Product quantization. A matrix is cut into blocks of neighbouring weights, each replaced by one of K centroids. k-means
 finds the centroids from a sample of the blocks (256 per centroid, as usual); all blocks then take the nearest one. A
