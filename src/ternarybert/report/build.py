@@ -146,8 +146,8 @@ def _score_part(model: ReportModel, prefix: str) -> Part:
             rows.append([f"{part}: {metric}", *map(score_text, values)])
     table = ReportTable(f"Scores of task {run.task}", ["", "teacher", "packed", "last"], rows)
     text = [
-        f"The best of {len(run.evaluations)} evaluations by {run.metric} was packed. It was chosen on the same rows, so "
-        "its score is optimistically biased; that of the last evaluation is not."
+        f"The best of {len(run.evaluations)} evaluations by {run.metric} was packed. It was chosen on the same rows, "
+        "so its score is optimistically biased; that of the last evaluation is not."
         if run.kept == "best"
         else f"The student of the last of {len(run.evaluations)} evaluations was packed, regardless of its score."
     ]
