@@ -197,7 +197,7 @@ def test_the_model_is_given_the_masked_and_the_whole_sentence(tokenizer):
 def test_several_masks_are_spread_over_the_text(tokenizer):
     text = " ".join(language.WORDS["mi"][:10])
     asked = PromptEncoder(tokenizer, 30, masks=3)(word_positions([text, text]))
-    assert [each.prompt.masked[each.index] for each in asked] == [*range(10), *range(10)]
+    assert [each.prompt.masked[each.number] for each in asked] == [*range(10), *range(10)]
     groups = {each.prompt.masked for each in asked}
     assert groups == {(0, 4, 8), (1, 5, 9), (2, 6), (3, 7)}
     windowed = PromptEncoder(tokenizer, 5, masks=3)(word_positions([text]))

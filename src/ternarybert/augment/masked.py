@@ -111,7 +111,7 @@ class MaskedModel:
 
     def _best_alone(self, slot: MaskSlot) -> list[int]:
         """The result by definition, from the prompt run alone. Equal scores: the smaller id wins."""
-        order = self._scores([slot.prompt])[slot.index].sort(descending=True, stable=True).indices
+        order = self._scores([slot.prompt])[slot.number].sort(descending=True, stable=True).indices
         return sorted(order[: self.count].tolist())
 
     def _scores(self, batch: Sequence[MaskedPrompt]) -> torch.Tensor:
@@ -136,7 +136,7 @@ class MaskSlot(NamedTuple):
     """The mask that stands for a word: the prompt, and which of its masks."""
 
     prompt: MaskedPrompt
-    index: int
+    number: int
 
 
 class PromptEncoder:
