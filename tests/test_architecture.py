@@ -22,8 +22,8 @@ ALLOWED = {
     "runtime": {"packed", "data"},
     "bench": {"runtime", "packed", "hf"},
     "report": {"bench", "packed", "data", "student", "training"},
-    "doctor": {"runtime", "packed"},
-    "demo": {"training", "runtime", "packed", "data"},
+    "doctor": {"bench", "runtime", "packed"},
+    "demo": {"bench", "training", "runtime", "packed", "data"},
 }
 ALLOWED["cli"] = set(ALLOWED)
 TOP = {"errors", "families", "recipe", "recipe_io", "numerics", "native", "storage", "__init__", "__main__"}

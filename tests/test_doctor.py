@@ -1,4 +1,5 @@
 import json
+import re
 import subprocess
 import sys
 
@@ -19,18 +20,18 @@ def quick(monkeypatch):
 
 
 def test_all_is_well(quick):
-    found = examine()
-    assert found.problems == []
-    assert found.selftest["bits"] is True
-    assert found.engine["kernels"] == kernels() and found.engine["chosen"] == kernels()[0]
-    assert found.versions["numpy"] == np.__version__
-    assert found.extras["train"]["torch"] and "demo" in found.extras
+    report = examine()
+    assert report.problems == []
+    assert report.selftest["bits"] is True
+    assert report.engine["kernels"] == kernels() and report.engine["chosen"] == kernels()[0]
+    assert report.versions["numpy"] == np.__version__
+    assert report.extras["train"]["torch"] and "demo" in report.extras
 
 
 def test_the_page_and_its_json(quick):
     code, out, _ = command("doctor")
-    assert code == 0 and out.endswith("All is well.\n")
-    assert "bit for bit" in out and "tokens/s" in out
+    assert code == 0 and "problem" not in out
+    assert "tokens/s" in out
     code, out, _ = command("doctor", "--json")
     assert code == 0 and json.loads(out)["problems"] == []
     code, out, _ = command("doctor", "--no-selftest", "--json")
@@ -45,23 +46,23 @@ def test_a_kernel_that_computes_something_else_is_found(monkeypatch, quick):
         return np.nextafter(rows, np.float32(9)) if self.kernel == "portable" else rows  # the last bit
 
     monkeypatch.setattr(Engine, "run", wrong)
-    found = examine()
-    assert found.selftest["bits"] is False
-    assert len(found.problems) == 4  # two packings, two numbers of threads
-    assert all("kernel portable" in problem for problem in found.problems)
+    report = examine()
+    assert report.selftest["bits"] is False
+    assert len(report.problems) == 4  # two packings, two numbers of threads
+    assert all("kernel portable" in problem for problem in report.problems)
     code, out, _ = command("doctor")
-    assert code == 1 and "DIFFERS" in out and out.endswith("Something is broken; see above.\n")
+    assert code == 1 and "DIFFERS" in out
 
 
 @pytest.mark.parametrize(
-    "variable, value, said",
-    [("TERNARYBERT_KERNEL", "avx3", "allowed: "), ("TERNARYBERT_THREADS", "many", "must be a number of threads")],
+    ("variable", "value"),
+    [("TERNARYBERT_KERNEL", "avx3"), ("TERNARYBERT_THREADS", "many")],
 )
-def test_a_bad_variable_is_a_problem(monkeypatch, variable, value, said):
+def test_a_bad_variable_is_a_problem(monkeypatch, variable, value):
     monkeypatch.setenv(variable, value)
     code, out, _ = command("doctor", "--no-selftest")
     assert code == 1
-    assert f"problem: {variable}" in out and said in out.casefold()
+    assert re.search(rf"problem: {variable}.*{value}", out)
 
 
 def test_a_missing_library_is_a_problem_with_a_command(monkeypatch):
@@ -71,18 +72,18 @@ def test_a_missing_library_is_a_problem_with_a_command(monkeypatch):
     native.library.cache_clear()
     monkeypatch.setattr(native, "_FILE_NAME", "libnothing.so")
     code, out, _ = command("doctor")
-    assert code == 1 and "problem: the native library" in out and "pip install" in out
+    assert code == 1 and "native library" in out and "pip install" in out
     native.library.cache_clear()
     native.library.cache_clear()
 
 
 def test_whatever_else_breaks_is_no_traceback(monkeypatch):
     monkeypatch.setattr(doctor, "wrong_kernels", lambda: 1 / 0)
-    found = examine()
-    assert len(found.problems) == 1 and "ZeroDivisionError" in found.problems[0]
+    report = examine()
+    assert len(report.problems) == 1 and "ZeroDivisionError" in report.problems[0]
 
 
-def test_missing_packages_are_told(monkeypatch, quick):
+def test_missing_packages_are_problems(monkeypatch, quick):
     version = doctor.metadata.version
 
     def without(name):
@@ -94,7 +95,7 @@ def test_missing_packages_are_told(monkeypatch, quick):
     code, out, _ = command("doctor", "--no-selftest")
     assert code == 1
     assert "rich is missing: pip install rich" in out
-    assert "not complete (torch): pip install 'ternarybert[train]'" in out
+    assert re.search(r"\(torch\).*pip install 'ternarybert\[train\]'", out)
 
 
 def test_never_imports_torch():

@@ -20,7 +20,7 @@ from tests.runtime.folders import save_student
 RUNS = Path(__file__).parents[1] / "runs"
 
 
-def test_students_of_other_words_have_folders_of_their_own(monkeypatch):
+def test_students_with_another_source_have_separate_folders(monkeypatch):
     monkeypatch.syspath_prepend(RUNS)
     cell = run_path(str(RUNS / "augment.py"))["Cell"]
     assert cell("default", 42, "").name == cell("default", 42, "", glove="none").name == "default"
@@ -62,15 +62,6 @@ def test_the_table_of_questions_compares_students_on_all_test_questions_with_the
     cells = {cell.name: cell.recipe for cell in script["CELLS"]}
     assert all(recipe.name == name for name, recipe in cells.items())
     assert len(cells) == len(script["CELLS"]), "two students would share a folder"
-    for name, recipe in cells.items():
-        weights = (0.1, 10.0) if "balanced" in name else (0.5, 50.0) if "strong" in name else (1.0, 1.0)
-        assert recipe.schedule.batch_size == (8 if "strong" in name else None), name
-        assert (recipe.distill.attention, recipe.distill.hidden) == weights, name
-        assert len(recipe.stages) == (2 if "two-stages" in name else 1), name
-        assert str(recipe.activation.granularity) == ("tensor" if "paper" in name else "token"), name
-        assert (recipe.activation.scheme == "symmetric") == ("symmetric" in name), name
-        assert str(recipe.weight.granularity) == ("row" if "rows" in name else "layer"), name
-        assert recipe.weight.method == recipe.embedding.method == ("lat" if "lat" in name else "twn"), name
 
 
 def test_a_trial_on_questions_has_a_folder_of_its_own(monkeypatch):
@@ -104,5 +95,5 @@ def test_students_are_compared_as_they_are_scored(monkeypatch, tmp_path):
     student = save_student(tmp_path / "student", "ForQuestionAnswering")
     assert 0 < f1_of(student, data, 1).mean() < 100
     assert f1_of(student, data, 1).mean() == pytest.approx(evaluate(student, data)["scores"]["f1"])
-    with pytest.raises(UnsupportedModelError, match="no question-answering head"):
+    with pytest.raises(UnsupportedModelError, match="classifier"):
         f1_of(save_student(tmp_path / "classifier", "ForSequenceClassification"), data, 1)

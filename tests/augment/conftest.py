@@ -4,6 +4,9 @@ from transformers import BertForMaskedLM
 from ternarybert.augment import MaskedModel
 from tests.augment import language
 from tests.augment.circle import circle
+from tests.training.conftest import data, teacher  # fixtures
+
+__all__ = ["data", "teacher"]
 
 
 @pytest.fixture(scope="session")

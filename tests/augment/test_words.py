@@ -1,6 +1,8 @@
+"""Which words may be replaced, which pieces are words, and the case of replacements."""
+
 import pytest
 
-from ternarybert.augment.words import STOP_WORDS, find_words, read_stop_words, written_like
+from ternarybert.augment.words import STOP_WORDS, find_words, match_case, read_stop_words, whole_words
 from ternarybert.errors import DataError
 
 
@@ -54,7 +56,7 @@ def test_stop_words_from_a_file(tmp_path):
     path = tmp_path / "stop.txt"
     path.write_text("\ufeffDer\n die das\n\n", encoding="utf-8")
     assert read_stop_words(path) == {"der", "die", "das"}
-    with pytest.raises(DataError, match="cannot read the stop words"):
+    with pytest.raises(DataError, match=r"missing\.txt"):
         read_stop_words(tmp_path / "missing.txt")
 
 
@@ -70,4 +72,29 @@ def test_stop_words_from_a_file(tmp_path):
     ],
 )
 def test_replacements_take_the_case_of_the_word(word, candidate, written):
-    assert written_like(word, candidate) == written
+    assert match_case(word, candidate) == written
+
+
+def vocabulary_words(*pieces):
+    return whole_words({piece: i for i, piece in enumerate(pieces)})
+
+
+def test_wordpiece_drops_what_goes_on_and_what_is_no_word():
+    assert vocabulary_words("[PAD]", "film", "##ing", ".", "1990", "Zürich", "a", "x1", "#") == {
+        1: "film",
+        5: "Zürich",
+        6: "a",
+    }
+
+
+def test_byte_level_keeps_what_begins_a_word():
+    assert vocabulary_words("<s>", "Ġfilm", "film", "Ġ", "Ġ.", "ĠdÃªja", "Ġ1") == {1: "film"}
+
+
+def test_sentencepiece_keeps_what_begins_a_word():
+    assert vocabulary_words("<s>", "▁film", "film", "▁", "▁größer", "▁1") == {1: "film", 4: "größer"}
+
+
+def test_a_mark_that_only_occurs_is_no_mark():
+    assert vocabulary_words("Ġ", *(chr(ord("a") + i) for i in range(20)))[1] == "a"
+    assert whole_words({}) == {}

@@ -1,6 +1,7 @@
 """Engines side by side, on a small model."""
 
 import json
+import re
 from importlib.util import find_spec
 
 import numpy as np
@@ -9,12 +10,11 @@ import torch
 from typer.testing import CliRunner
 
 from ternarybert import packed
-from ternarybert.bench import peers, run
-from ternarybert.bench import random_model as shape
+from ternarybert.bench import engines, random_model, run
+from ternarybert.bench.engines import OURS, BenchEngine
 from ternarybert.bench.inputs import make_tokens
-from ternarybert.bench.peers import OURS, Peer
-from ternarybert.bench.random_model import VOCABULARY, Shape, write_random
-from ternarybert.bench.run import Plan, Timing, bench, ratios
+from ternarybert.bench.random_model import VOCABULARY, ModelShape, write_random
+from ternarybert.bench.run import BenchPlan, Timing, bench, ratios
 from ternarybert.cli import make_app
 from ternarybert.errors import KernelError, OptionError
 from ternarybert.families import HeadKind
@@ -24,7 +24,7 @@ from ternarybert.runtime.engine import Engine
 from ternarybert.runtime.load import network_of
 from ternarybert.runtime.network import Batch, Output
 
-SMALL = Shape(layers=2, hidden=32, heads=4, intermediate=64)
+SMALL = ModelShape(layers=2, hidden=32, heads=4, intermediate=64)
 
 
 @pytest.fixture(scope="module")
@@ -47,25 +47,25 @@ def test_a_random_model_answers_questions_in_every_engine(tmp_path):
     content = packed.read(tmp_path / "packed")
     assert "qa_outputs.weight" in content.tensors
     assert not any("pooler" in name for name in content.tensors)
-    write_plain(tmp_path / peers.PLAIN, content, tokenizer=tmp_path / "float")
+    write_plain(tmp_path / engines.PLAIN, content, tokenizer=tmp_path / "float")
     tokens = make_tokens([9, 5, 12], VOCABULARY)
     with torch.no_grad():
-        model = peers._torch_model(tmp_path, 1)
+        model = engines._torch_model(tmp_path, 1)
         made = model(**{name: torch.from_numpy(array) for name, array in tokens.feed().items()})
     engine = Engine(network_of(content), num_threads=1)
     rows = engine.run(Batch.of(tokens.sequences()), Output.TOKEN_LOGITS)
     real = tokens.mask.astype(bool)
     wanted = [made.start_logits.numpy()[real], made.end_logits.numpy()[real]]
     np.testing.assert_allclose(rows.T, wanted, rtol=0, atol=0.1 * np.std(wanted))
-    if all(map(find_spec, peers.PEERS["onnxruntime-int8"].modules)):
-        theirs = peers.onnxruntime_int8(tmp_path, 1)(tokens.feed())
+    if all(map(find_spec, engines.ENGINES["onnxruntime-int8"].modules)):
+        theirs = engines.onnxruntime_int8(tmp_path, 1)(tokens.feed())
         np.testing.assert_allclose([part[real] for part in theirs], wanted, rtol=0, atol=0.1 * np.std(wanted))
 
 
 def test_ours_beside_torch(folders, tmp_path):
-    told = []
-    plan = Plan([OURS, "torch-fp32"], ["1x16", "2x8"], rounds=2, seconds=0.01)
-    timings = bench(folders[0], tmp_path, plan, plain=folders[1], tell=told.append)
+    messages = []
+    plan = BenchPlan([OURS, "torch-fp32"], ["1x16", "2x8"], rounds=2, seconds=0.01)
+    timings = bench(folders[0], tmp_path, plan, plain=folders[1], on_progress=messages.append)
     assert [timing.name for timing in timings] == [OURS, "torch-fp32"]
     for timing in timings:
         assert timing.failed is None
@@ -73,46 +73,45 @@ def test_ours_beside_torch(folders, tmp_path):
         assert all(len(values) == 2 and min(values) > 0 for values in timing.rounds.values())
     assert timings[0].error < 1e-5  # the same arithmetic as the student's evaluation in torch
     assert ratios(timings, "1x16")[OURS] == 1
-    assert told[0] == "preparing the model"
-    assert told[-1] == "round 2 of 2"
+    assert "torch-fp32" in " ".join(messages)
 
 
 def test_only_models_that_are_timed_are_loaded_to_compare(folders, tmp_path, monkeypatch):
     loaded = []
     expected = run._expected
     monkeypatch.setattr(run, "_expected", lambda folder, tokens: loaded.append(folder.name) or expected(folder, tokens))
-    bench(folders[0], tmp_path, Plan([OURS], ["1x8"], rounds=1, seconds=0.01), plain=folders[1])
-    assert loaded == [peers.PACKED]
+    bench(folders[0], tmp_path, BenchPlan(["torch-fp32"], ["1x8"], rounds=1, seconds=0.01), plain=folders[1])
+    assert loaded == [engines.PLAIN]
 
 
 def test_engines_that_are_missing_fail_or_answer_wrongly_are_named(folders, tmp_path, monkeypatch):
     made_up = {
-        "absent": Peer("absent", peers._ours, modules=("no_such_module",)),
-        "strict": Peer(OURS, peers._ours, tolerance=-1.0),
+        "absent": BenchEngine("absent", engines._ours, modules=("no_such_module",)),
+        "strict": BenchEngine(OURS, engines._ours, tolerance=-1.0),
     }
-    monkeypatch.setattr(run, "PEERS", made_up)
-    absent, strict = bench(folders[0], tmp_path, Plan(list(made_up), ["1x8"]), plain=folders[1])
-    assert absent.failed == "not installed: no_such_module (pip install 'ternarybert[bench,train]')"
-    assert strict.failed.startswith("answers are off by")
+    monkeypatch.setattr(run, "ENGINES", made_up)
+    absent, strict = bench(folders[0], tmp_path, BenchPlan(list(made_up), ["1x8"]), plain=folders[1])
+    assert "no_such_module" in absent.failed and "pip install" in absent.failed
+    assert strict.error is not None and f"{strict.error:.0%}" in strict.failed
     assert not absent.ms
     assert not strict.ms
 
 
 def test_an_engine_that_dies_says_why(folders, tmp_path, monkeypatch):
-    monkeypatch.setattr(run, "PEERS", {"nobody": Peer("nobody", peers._ours)})
-    (timing,) = bench(folders[0], tmp_path, Plan(["nobody"], ["1x8"]), plain=folders[1])
-    assert "ended with code 1: KeyError: 'nobody'" in timing.failed
+    monkeypatch.setattr(run, "ENGINES", {"nobody": BenchEngine("nobody", engines._ours)})
+    (timing,) = bench(folders[0], tmp_path, BenchPlan(["nobody"], ["1x8"]), plain=folders[1])
+    assert "KeyError: 'nobody'" in timing.failed
 
 
 def test_only_classifiers_are_timed(tmp_path):
     write_random(tmp_path / "packed", tmp_path / "float", SMALL, HeadKind.QUESTION_ANSWERING)
-    with pytest.raises(OptionError, match="packed is not a text classifier"):
-        bench(tmp_path / "packed", tmp_path / "run", Plan([OURS], ["1x8"]))
+    with pytest.raises(OptionError, match=re.escape(str(tmp_path / "packed"))):
+        bench(tmp_path / "packed", tmp_path / "run", BenchPlan([OURS], ["1x8"]))
 
 
 def test_unknown_engines_get_a_suggestion(folders, tmp_path):
-    with pytest.raises(OptionError, match="did you mean 'torch-fp32'"):
-        bench(folders[0], tmp_path, Plan(["torch-fp23"], ["1x8"]))
+    with pytest.raises(OptionError, match=r"torch-fp23.*torch-fp32"):
+        bench(folders[0], tmp_path, BenchPlan(["torch-fp23"], ["1x8"]))
 
 
 def test_no_ratio_without_ours():
@@ -135,12 +134,12 @@ def test_the_command_prints_a_table_json_and_a_chart(folders, tmp_path, monkeypa
 
 def test_a_kernel_that_does_not_run_here_is_told_before_the_work(folders, monkeypatch):
     monkeypatch.setenv("TERNARYBERT_KERNEL", "abacus")
-    with pytest.raises(KernelError, match="TERNARYBERT_KERNEL is 'abacus'"):
+    with pytest.raises(KernelError, match=r"TERNARYBERT_KERNEL.*abacus"):
         CliRunner().invoke(make_app(["bench", "inspect"]), ["bench", str(folders[0])], catch_exceptions=False)
 
 
 def test_the_command_without_a_model_makes_one(tmp_path, monkeypatch):
-    monkeypatch.setitem(shape.SHAPES, "base", SMALL)
+    monkeypatch.setitem(random_model.SHAPES, "base", SMALL)
     arguments = ["bench", "--engine", OURS, "--batch", "1x8", "--rounds", "1", "--seconds", "0.01"]
     result = CliRunner().invoke(make_app(["bench", "inspect"]), arguments, catch_exceptions=False)
     assert result.exit_code == 0, result.output

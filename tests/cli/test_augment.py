@@ -97,7 +97,7 @@ def test_an_existing_file_is_kept_unless_forced(run, table, glove, tmp_path):
 def test_interrupted_and_continued(run, table, glove, tmp_path, monkeypatch):
     out = tmp_path / "out.csv"
     with monkeypatch.context() as patch:
-        patch.setattr("ternarybert.augment.variants._STRETCH_WORDS", 1)
+        patch.setattr("ternarybert.augment.variants._CHUNK_WORDS", 1)
         patch.setattr("ternarybert.storage.ResumableFile.finish", lambda self: interrupt())
         code, _, stderr = run(out, "--train", table, "--glove", glove)
     assert code == 130
@@ -215,7 +215,7 @@ def test_nothing_to_replace_is_said(run, glove, tmp_path, rows, said):
 
 
 def test_a_log_gets_a_line_for_every_tenth(run, glove, tmp_path, monkeypatch):
-    monkeypatch.setattr("ternarybert.augment.variants._STRETCH_WORDS", 1)
+    monkeypatch.setattr("ternarybert.augment.variants._CHUNK_WORDS", 1)
     (tmp_path / "a.txt").write_text("animalx\n" * 40)
     stderr = run(tmp_path / "b.txt", "--train", tmp_path / "a.txt", "--glove", glove)[2]
     assert [line for line in stderr.splitlines() if " of 40 rows" in line] == [

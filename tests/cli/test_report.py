@@ -8,7 +8,7 @@ import pytest
 
 from tests import tiny
 from tests.report import world
-from tests.report.test_inside import save_student
+from tests.report.test_activations import save_student
 
 from .shell import command
 

@@ -3,14 +3,14 @@
 import re
 
 from ternarybert.compare.figure import draw
-from ternarybert.compare.tables import Row
+from ternarybert.compare.tables import ComparisonRow
 
 
 def rows():
-    made = [Row("teacher", "32-32-32", "teacher", 90 << 20, 1.0, {"accuracy": 81.0})]
+    made = [ComparisonRow("teacher", "32-32-32", "teacher", 90 << 20, 1.0, {"accuracy": 81.0})]
     for i, family in enumerate(["ours", "quantization", "compression"] * 4):
-        made.append(Row(f"method {i}", "2-8-8", family, (6 + i % 3) << 20, 9.0, {"accuracy": 70.0 + i % 5}))
-    return [*made, Row("broken", "2-2-8", "ours", failed="no labels")]
+        made.append(ComparisonRow(f"method {i}", "2-8-8", family, (6 + i % 3) << 20, 9.0, {"accuracy": 70.0 + i % 5}))
+    return [*made, ComparisonRow("broken", "2-2-8", "ours", failed="no labels")]
 
 
 def test_every_row_is_named(tmp_path):

@@ -8,10 +8,10 @@ import pytest
 import torch
 
 from ternarybert.demo import sources
-from ternarybert.demo.demo import Plan
+from ternarybert.demo.demo import DemoPlan
 from tests import tiny
 
-TINY_PLAN = Plan(
+TINY_PLAN = DemoPlan(
     "tiny", 0, train_rows=48, dev_rows=8, test_rows=20, teacher_epochs=1, student_epochs=1, evaluations=2,
     sentences=3, rounds=2,
 )  # fmt: skip

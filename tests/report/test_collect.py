@@ -111,15 +111,15 @@ def test_names_tell_folders_apart(tmp_path):
     paths = [tmp_path / "x" / "default", tmp_path / "y" / "default"]
     assert names_of(paths[:1]) == ["default"]
     assert names_of(paths) == ["x/default", "y/default"]
-    with pytest.raises(OptionError, match="twice"):
+    with pytest.raises(OptionError, match="default"):
         names_of([paths[0], tmp_path / "y" / ".." / "x" / "default"])
 
 
 def test_teachers_are_one_or_one_each(folder, tmp_path):
     others = [world.save(tmp_path / name, {}) for name in "ab"]
-    with pytest.raises(OptionError, match="given 2 times for 3 folders"):
+    with pytest.raises(OptionError, match=r"--teacher.*\b2\b.*\b3\b"):
         read_models([folder, *others], [folder, folder])
-    with pytest.raises(OptionError, match="is packed, too"):
+    with pytest.raises(OptionError, match="--teacher"):
         read_models([folder], [others[0]])
 
 
@@ -139,5 +139,5 @@ def test_teachers_are_one_or_one_each(folder, tmp_path):
 def test_metrics_of_another_shape_are_named(folder, damage):
     path = folder / "metrics.json"
     path.write_text(json.dumps(world.metrics() | damage))
-    with pytest.raises(DataError, match=r"small: metrics.json is not as ternarize writes it"):
+    with pytest.raises(DataError, match=r"small: .*metrics\.json"):
         read_models([folder])

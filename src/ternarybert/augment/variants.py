@@ -1,16 +1,12 @@
-"""From rows of texts to rows of variants, a stretch of rows at a time.
+"""Variants of rows of texts: every word that has candidates is replaced with probability p by one of them, at random.
 
-Words of many rows are looked up together, because that is what makes sources fast; a stretch is short enough that
-little is lost when the run is stopped. A text that occurs again is looked up once: its candidates are kept until its
-last row is done.
+Candidates of many rows are looked up together, because that is what makes sources fast. A chunk of rows is short enough
+that little is lost when the run is interrupted. A text that occurs several times is looked up once: its candidates are
+cached until its last row is done.
 
-MERGED-DOCS:
-Variants of a row: every word that has candidates is replaced with probability p by one of them, at random.
-
-The random numbers of a row are a function of the seed, the row's index and the text's column alone (Philox, a
-generator that counts instead of remembering). Rows can be made in any order, or half of them tomorrow, and variant
-seven is the same whether ten or thirty are made.
-
+The random numbers of a row depend only on the seed, the row index and the column of the text (Philox, a counter-based
+generator). Rows can be generated in any order, or in several runs, and variant seven is the same whether ten or thirty
+are generated.
 """
 
 from __future__ import annotations
@@ -23,43 +19,102 @@ from itertools import islice, pairwise
 import numpy as np
 from numpy.typing import NDArray
 
-from ternarybert.augment.source import Candidates, Source, digest
-from ternarybert.augment.words import STOP_WORDS, Place, find_words, written_like
+from ternarybert.augment.sources import Candidates, Source, digest
+from ternarybert.augment.words import STOP_WORDS, WordPosition, find_words, match_case
 from ternarybert.errors import RecipeError
 
+_CHUNK_WORDS = 2048
+_VERSION = "1"  # of the algorithm: increase it whenever the same options would give different bytes
 
-def uniform(seed: int, row: int, column: int, shape: tuple[int, ...]) -> NDArray[np.float64]:
-    """Random numbers in [0, 1). Raw bits, because NumPy promises to keep those the same in every release."""
-    raw = np.random.Philox(key=seed, counter=[0, 0, column, row]).random_raw(int(np.prod(shape)))
-    numbers: NDArray[np.float64] = (raw.reshape(shape) >> np.uint64(11)) * 2.0**-53
-    return numbers
+Texts = tuple[str, ...]  # the texts of a row: one or two
+Progress = Callable[[float, int], None]  # rows done, including fractions, and rows in total
+
+
+@dataclass(frozen=True)
+class VariantOptions:
+    """What determines the variants, besides the source; the defaults are TinyBERT's."""
+
+    variants: int = 20  # generated per row; duplicates are dropped
+    probability: float = 0.4  # that a word is replaced
+    seed: int = 42
+    stop_words: frozenset[str] = STOP_WORDS  # lower case
+
+    def __post_init__(self) -> None:
+        if self.variants < 0:
+            raise RecipeError(f"variants must be 0 or more, not {self.variants}")
+        if not 0 <= self.probability <= 1:
+            raise RecipeError(f"probability must be between 0 and 1, not {self.probability}")
+        if not 0 <= self.seed < 2**64:
+            raise RecipeError(f"seed must be an integer from 0 to 2^64 - 1, not {self.seed}")
+
+    @property
+    def fingerprint(self) -> str:
+        """A hash of the options."""
+        values = asdict(self) | {"stop_words": sorted(self.stop_words)}
+        return digest(_VERSION, repr(sorted(values.items())))
+
+
+@dataclass(frozen=True)
+class _TextCandidates:
+    """The replaceable words of a text and their candidates."""
+
+    positions: list[WordPosition]
+    candidates: list[Candidates]
+
+
+def augment_rows(
+    rows: Sequence[Texts], source: Source, options: VariantOptions, *, start: int = 0, progress: Progress | None = None
+) -> Iterator[list[list[Texts]]]:
+    """Yield chunks of rows from `start` on; each row is a list of its original texts and its variants."""
+    uses = Counter(text for row in rows[start:] for text in row)
+    cache: dict[str, _TextCandidates] = {}
+    done = start
+    for chunk in _chunks(rows[start:], options.stop_words):
+        if progress is not None:
+            progress(done, len(rows))
+        new_texts = [text for row in chunk for text in row if text not in cache]
+        cache.update(_look_up(new_texts, source, options, _chunk_progress(progress, done, len(chunk), len(rows))))
+        yield [_variants(row, done + i, cache, options) for i, row in enumerate(chunk)]
+        done += len(chunk)
+        uses.subtract(text for row in chunk for text in row)
+        cache = {text: entry for text, entry in cache.items() if uses[text]}
+    if progress is not None:
+        progress(done, len(rows))
 
 
 def make_variants(
     text: str,
-    places: Sequence[Place],
+    positions: Sequence[WordPosition],
     candidates: Sequence[Candidates],
-    chance: NDArray[np.float64],  # (variants, places, 2): whether to replace, and by what
+    chance: NDArray[np.float64],  # (variants, positions, 2): whether to replace, and by which candidate
     probability: float,
 ) -> list[str]:
-    """One text per row of `chance`; some may be equal, to each other or to the text."""
-    parts = _parts(text, places)
+    """Return one text per row of `chance`; some may be equal to each other or to the original."""
+    parts = _parts(text, positions)
     choices = [
-        [written_like(place.word, word) for word in words] for place, words in zip(places, candidates, strict=True)
+        [match_case(position.word, word) for word in words]
+        for position, words in zip(positions, candidates, strict=True)
     ]
-    # A word without candidates has nothing to be replaced by; its random numbers go unused.
+    # A word without candidates cannot be replaced; its random numbers are not used.
     replace = (chance[:, :, 0] < probability) & np.array([bool(words) for words in choices], dtype=bool)
     return [_variant(parts, choices, np.flatnonzero(replace[i]).tolist(), chance[i, :, 1]) for i in range(len(chance))]
 
 
 def distinct(original: tuple[str, ...], variants: Sequence[tuple[str, ...]]) -> list[tuple[str, ...]]:
-    """The original row and then every variant the first time it occurs."""
+    """Return the original row and then each different variant once."""
     return list(dict.fromkeys([original, *variants]))
 
 
-def _parts(text: str, places: Sequence[Place]) -> list[str]:
-    """The text cut before and after each word: what is between, a word, what is between, a word, ..., the rest."""
-    cuts = [0, *(cut for place in places for cut in (place.start, place.end)), len(text)]
+def uniform(seed: int, row: int, column: int, shape: tuple[int, ...]) -> NDArray[np.float64]:
+    """Random numbers in [0, 1), made from raw bits, which NumPy guarantees to be the same in every release."""
+    raw = np.random.Philox(key=seed, counter=[0, 0, column, row]).random_raw(int(np.prod(shape)))
+    numbers: NDArray[np.float64] = (raw.reshape(shape) >> np.uint64(11)) * 2.0**-53
+    return numbers
+
+
+def _parts(text: str, positions: Sequence[WordPosition]) -> list[str]:
+    """Cut the text before and after each word: text between, word, text between, word, ..., rest."""
+    cuts = [0, *(cut for position in positions for cut in (position.start, position.end)), len(text)]
     return [text[begin:end] for begin, end in pairwise(cuts)]
 
 
@@ -72,99 +127,42 @@ def _variant(
     return "".join(changed)
 
 
-_STRETCH_WORDS = 2048
-_VERSION = "1"  # of the algorithm: raise it whenever the same settings would give other bytes
-
-Texts = tuple[str, ...]  # of one row: one text, or two
-Progress = Callable[[float, int], None]  # rows done, also in part, and rows in all
-
-
-@dataclass(frozen=True)
-class Settings:
-    """What decides the variants, beside the source; the defaults are TinyBERT's."""
-
-    variants: int = 20  # tried per row; those that come out equal are written once
-    probability: float = 0.4  # of each word to be replaced
-    seed: int = 42
-    stop_words: frozenset[str] = STOP_WORDS  # lower case
-
-    def __post_init__(self) -> None:
-        if self.variants < 0:
-            raise RecipeError(f"variants must not be negative, not {self.variants}")
-        if not 0 <= self.probability <= 1:
-            raise RecipeError(f"the probability must be between 0 and 1, not {self.probability}")
-        if not 0 <= self.seed < 2**64:
-            raise RecipeError(f"the seed must be a whole number from 0 to 2^64 - 1, not {self.seed}")
-
-    @property
-    def fingerprint(self) -> str:
-        """A name for the settings."""
-        values = asdict(self) | {"stop_words": sorted(self.stop_words)}
-        return digest(_VERSION, repr(sorted(values.items())))
-
-
-@dataclass(frozen=True)
-class _Looked:
-    """The words of a text and their candidates."""
-
-    places: list[Place]
-    candidates: list[Candidates]
-
-
-def augment_rows(
-    rows: Sequence[Texts], source: Source, settings: Settings, *, start: int = 0, progress: Progress | None = None
-) -> Iterator[list[list[Texts]]]:
-    """Go through the rows from `start` on; give stretches of them, each row as itself followed by its variants."""
-    uses = Counter(text for row in rows[start:] for text in row)
-    known: dict[str, _Looked] = {}
-    done = start
-    for stretch in _stretches(rows[start:], settings.stop_words):
-        if progress is not None:
-            progress(done, len(rows))
-        watch = _watch(progress, done, len(stretch), len(rows))
-        known.update(_look_up([text for row in stretch for text in row if text not in known], source, settings, watch))
-        yield [_variants(row, done + i, known, settings) for i, row in enumerate(stretch)]
-        done += len(stretch)
-        uses.subtract(text for row in stretch for text in row)
-        known = {text: looked for text, looked in known.items() if uses[text]}
-    if progress is not None:
-        progress(done, len(rows))
-
-
-def _stretches(rows: Sequence[Texts], stop_words: Collection[str]) -> Iterator[list[Texts]]:
-    """Consecutive rows that have enough words together."""
-    stretch: list[Texts] = []
+def _chunks(rows: Sequence[Texts], stop_words: Collection[str]) -> Iterator[list[Texts]]:
+    """Consecutive rows with about `_CHUNK_WORDS` words together."""
+    chunk: list[Texts] = []
     words = 0
     for row in rows:
-        stretch.append(row)
+        chunk.append(row)
         words += sum(len(find_words(text, stop_words)) for text in row)
-        if words >= _STRETCH_WORDS:
-            yield stretch
-            stretch, words = [], 0
-    if stretch:
-        yield stretch
+        if words >= _CHUNK_WORDS:
+            yield chunk
+            chunk, words = [], 0
+    if chunk:
+        yield chunk
 
 
-def _watch(progress: Progress | None, done: int, size: int, total: int) -> Callable[[float], None]:
-    """Progress inside a stretch, as a share of it."""
+def _chunk_progress(progress: Progress | None, done: int, size: int, total: int) -> Callable[[float], None]:
+    """Progress inside a chunk, given as a fraction of it."""
     return lambda share: progress(done + share * size, total) if progress is not None else None
 
 
 def _look_up(
-    texts: Sequence[str], source: Source, settings: Settings, watch: Callable[[float], None]
-) -> dict[str, _Looked]:
-    places = {text: find_words(text, settings.stop_words) for text in texts}
-    every = [place for spots in places.values() for place in spots]
-    found = source.candidates(every, lambda count: watch(count / max(1, len(every))))
-    answers = iter([answer or () for answer in found])
-    return {text: _Looked(spots, list(islice(answers, len(spots)))) for text, spots in places.items()}
+    texts: Sequence[str], source: Source, options: VariantOptions, progress: Callable[[float], None]
+) -> dict[str, _TextCandidates]:
+    positions = {text: find_words(text, options.stop_words) for text in texts}
+    every = [position for in_text in positions.values() for position in in_text]
+    given = source.candidates(every, lambda count: progress(count / max(1, len(every))))
+    candidates = iter([words or () for words in given])
+    return {
+        text: _TextCandidates(in_text, list(islice(candidates, len(in_text)))) for text, in_text in positions.items()
+    }
 
 
-def _variants(row: Texts, index: int, known: dict[str, _Looked], settings: Settings) -> list[Texts]:
+def _variants(row: Texts, index: int, cache: dict[str, _TextCandidates], options: VariantOptions) -> list[Texts]:
     """The row itself and its variants; the texts of a pair change independently of each other."""
     columns = []
     for column, text in enumerate(row):
-        looked = known[text]
-        chance = uniform(settings.seed, index, column, (settings.variants, len(looked.places), 2))
-        columns.append(make_variants(text, looked.places, looked.candidates, chance, settings.probability))
+        entry = cache[text]
+        chance = uniform(options.seed, index, column, (options.variants, len(entry.positions), 2))
+        columns.append(make_variants(text, entry.positions, entry.candidates, chance, options.probability))
     return distinct(row, list(zip(*columns, strict=True)))

@@ -1,18 +1,16 @@
-"""Which words of a text may be replaced, and how a replacement is written in their place.
+"""Which words of a text may be replaced, which vocabulary entries are words, and how a replacement is spelled.
 
-A word is a run of letters in any script. Everything else (spaces, punctuation, numbers, emoji) is left as it stands,
-byte for byte: replacements are cut into the text, the text is never split and joined again.
+A word is a run of letters in any script. Everything else (spaces, punctuation, numbers, emoji) is copied byte for byte:
+replacements are spliced into the text, the text is never split and joined again.
 
-Words of the closed classes stay: articles, pronouns, prepositions, conjunctions, auxiliaries, question words,
-quantifiers and particles. They hold the sentence together, and a neighbour of "not" or "before" turns its meaning
-around. So do single letters, and words with an apostrophe inside ("don't"), but for the possessive ("dog's").
+Function words are never replaced: articles, pronouns, prepositions, conjunctions, auxiliaries, question words,
+quantifiers and particles. They carry the sentence structure, and a neighbour of "not" or "before" would reverse the
+meaning. Single letters and words with an apostrophe inside ("don't") are not replaced either; the possessive ("dog's")
+is an exception.
 
-MERGED-DOCS:
-Which pieces of a tokenizer's vocabulary are whole words.
-
-WordPiece marks pieces that go on (`##ing`); byte-level and SentencePiece vocabularies mark pieces that begin a word
-(`Ġgoing`, `▁going`). Only whole words are of use as replacements: anything else would grow into the word before it.
-
+Tokenizer vocabularies mark pieces differently. WordPiece marks continuations (`##ing`); byte-level and SentencePiece
+vocabularies mark pieces that start a word (`Ġgoing`, `▁going`). Only whole words can be replacements: any other piece
+would attach to the word before it.
 """
 
 from __future__ import annotations
@@ -25,34 +23,8 @@ from typing import NamedTuple
 
 from ternarybert.errors import DataError
 
-_CONTINUES = "##"
-_BYTE_LEVEL = "Ġ"  # how byte-level vocabularies spell a space
-_BEGINS = (_BYTE_LEVEL, "▁")
-_MARKED_SHARE = 0.1  # a vocabulary in which this many pieces begin with a mark uses that mark
-
-
-def whole_words(vocabulary: Mapping[str, int]) -> dict[int, str]:
-    """The pieces that are words, made of letters alone, by their ids."""
-    mark = next((mark for mark in _BEGINS if _share(vocabulary, mark) > _MARKED_SHARE), None)
-    words = {i: _as_word(piece, mark) for piece, i in vocabulary.items()}
-    return {i: word for i, word in words.items() if word is not None}
-
-
-def _share(vocabulary: Mapping[str, int], mark: str) -> float:
-    return sum(piece.startswith(mark) for piece in vocabulary) / max(1, len(vocabulary))
-
-
-def _as_word(piece: str, mark: str | None) -> str | None:
-    if mark is None:
-        return piece if piece.isalpha() and not piece.startswith(_CONTINUES) else None
-    word = piece.removeprefix(mark)
-    # Byte-level pieces spell letters beyond ASCII as bytes, some of which look like other letters.
-    whole = piece.startswith(mark) and word.isalpha() and (word.isascii() or mark != _BYTE_LEVEL)
-    return word if whole else None
-
-
 _CLOSED_CLASSES = (
-    # articles and what stands in their place
+    # articles and determiners
     "a an the this that these those each every either neither such same other another",
     # pronouns
     "i me my mine myself you your yours yourself yourselves he him his himself she her hers herself it its itself",
@@ -78,14 +50,19 @@ _CLOSED_CLASSES = (
 )
 STOP_WORDS: frozenset[str] = frozenset(word for line in _CLOSED_CLASSES for word in line.split())
 
-# Combining accents belong to the run: a replacement would otherwise inherit the accent of the last letter.
+# Combining accents are part of the run; otherwise a replacement would inherit the accent of the last letter.
 _LETTER = r"[\w\u0300-\u036f]"
 _RUN = re.compile(rf"{_LETTER}+(?:['’]{_LETTER}+)*")
 _POSSESSIVE = re.compile(r"['’][sS]$")
 
+_CONTINUATION = "##"
+_BYTE_LEVEL = "Ġ"  # how byte-level vocabularies spell a space
+_WORD_STARTS = (_BYTE_LEVEL, "▁")
+_MARKED_SHARE = 0.1  # a vocabulary uses a mark if this share of its pieces starts with it
 
-class Place(NamedTuple):
-    """A word where it stands."""
+
+class WordPosition(NamedTuple):
+    """A word and its position in a text."""
 
     text: str
     start: int
@@ -93,27 +70,27 @@ class Place(NamedTuple):
 
     @property
     def word(self) -> str:
-        """The word itself."""
+        """The word as it is spelled in the text."""
         return self.text[self.start : self.end]
 
 
-def find_words(text: str, stop_words: Collection[str] = STOP_WORDS) -> list[Place]:
-    """Every word of a text that may be replaced, from left to right."""
-    places = []
+def find_words(text: str, stop_words: Collection[str] = STOP_WORDS) -> list[WordPosition]:
+    """Find every replaceable word of a text, from left to right."""
+    positions = []
     for run in _RUN.finditer(text):
         word = _POSSESSIVE.sub("", run.group())
-        if len(word) > 1 and word.isalpha() and word.lower() not in stop_words and not _is_torn(run):
-            places.append(Place(text, run.start(), run.start() + len(word)))
-    return places
+        if len(word) > 1 and word.isalpha() and word.lower() not in stop_words and not _is_partial(run):
+            positions.append(WordPosition(text, run.start(), run.start() + len(word)))
+    return positions
 
 
-def _is_torn(run: re.Match[str]) -> bool:
-    """Whether a run is a piece of a longer word: vowel signs and the like (Hindi, Thai) are no letters for `re`."""
+def _is_partial(run: re.Match[str]) -> bool:
+    """Whether a run is part of a longer word: `re` does not count combining marks (Hindi, Thai) as letters."""
     text, end = run.string, run.end()
     before = run.start()
     while before and _is_mark(text[before - 1]):
         before -= 1
-    # The mark behind an emoji has nothing to do with the word after it.
+    # A mark after an emoji does not belong to the next word.
     follows = 0 < before < run.start() and text[before - 1].isalpha()
     return follows or (end < len(text) and _is_mark(text[end]))
 
@@ -123,17 +100,37 @@ def _is_mark(character: str) -> bool:
 
 
 def read_stop_words(path: Path) -> frozenset[str]:
-    """Read words that stay, one a line."""
+    """Read words that must not be replaced, one per line."""
     try:
         return frozenset(path.read_text(encoding="utf-8-sig").lower().split())
     except (OSError, UnicodeDecodeError) as error:
-        raise DataError(f"cannot read the stop words in {path}: {error}") from error
+        raise DataError(f"cannot read stop words from {path}: {error}") from error
 
 
-def written_like(word: str, candidate: str) -> str:
-    """Give a lower-case candidate the case of the word it replaces; other candidates know their own."""
+def match_case(word: str, candidate: str) -> str:
+    """Apply the case of the replaced word to a lower-case candidate; other candidates keep their case."""
     if not candidate.islower():
         return candidate
     if word.isupper():
         return candidate.upper()
     return candidate[0].upper() + candidate[1:] if word[0].isupper() else candidate
+
+
+def whole_words(vocabulary: Mapping[str, int]) -> dict[int, str]:
+    """Map ids to vocabulary pieces that are whole words made of letters only."""
+    mark = next((mark for mark in _WORD_STARTS if _share(vocabulary, mark) > _MARKED_SHARE), None)
+    words = {i: _as_word(piece, mark) for piece, i in vocabulary.items()}
+    return {i: word for i, word in words.items() if word is not None}
+
+
+def _share(vocabulary: Mapping[str, int], mark: str) -> float:
+    return sum(piece.startswith(mark) for piece in vocabulary) / max(1, len(vocabulary))
+
+
+def _as_word(piece: str, mark: str | None) -> str | None:
+    if mark is None:
+        return piece if piece.isalpha() and not piece.startswith(_CONTINUATION) else None
+    word = piece.removeprefix(mark)
+    # Byte-level vocabularies spell non-ASCII letters as bytes, some of which look like other letters.
+    whole = piece.startswith(mark) and word.isalpha() and (word.isascii() or mark != _BYTE_LEVEL)
+    return word if whole else None

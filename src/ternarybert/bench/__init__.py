@@ -1,1 +1,1 @@
-"""Side by side with the engines that users could install instead, in one run on one machine."""
+"""Time a packed model side by side with the engines that users could install instead, on one machine."""

@@ -1,4 +1,4 @@
-"""What is timed: batches of random tokens in the shapes asked for, and one as people's texts are."""
+"""The batches that are timed: random tokens in the requested shapes, and one with the lengths of real texts."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from numpy.typing import NDArray
 from ternarybert.errors import OptionError
 
 RAGGED = "ragged"
-CHECK = "check"  # not timed: every engine's answers to it are compared
+CHECK = "check"  # not timed: the outputs of all engines are compared on it
 SHAPES = ("1x16", "1x128", "1x384", "8x128", RAGGED)
-_FIRST_WORD = 1000  # below it BERT's vocabulary has marks and unused places
+_FIRST_WORD = 1000  # lower ids are special tokens and unused entries of BERT's vocabulary
 
-# Lengths in tokens of the first 32 pairs of MRPC's dev set with BERT's vocabulary: what a batch of real texts is like.
+# Lengths in tokens of the first 32 pairs of MRPC's dev set with BERT's vocabulary: a batch of real texts.
 RAGGED_LENGTHS = (
     44, 52, 74, 47, 36, 48, 52, 67, 49, 51, 78, 47, 64, 70, 53, 55,
     59, 65, 74, 48, 37, 53, 42, 68, 49, 45, 51, 60, 53, 58, 45, 68,
@@ -25,20 +25,20 @@ RAGGED_LENGTHS = (
 
 
 @dataclass(frozen=True, eq=False)
-class Tokens:
-    """A batch as engines without ragged batches want it: padded with zeros."""
+class TokenBatch:
+    """A batch padded with zeros, for engines without ragged batches."""
 
     ids: NDArray[np.int64]
     mask: NDArray[np.int64]
 
     @property
     def lengths(self) -> list[int]:
-        """Real tokens of each sequence."""
+        """The number of tokens of each sequence, without padding."""
         return [int(n) for n in self.mask.sum(1)]
 
     @property
     def types(self) -> NDArray[np.int64]:
-        """All of the first kind."""
+        """Token types: all 0."""
         return np.zeros_like(self.ids)
 
     def sequences(self) -> list[list[int]]:
@@ -46,35 +46,35 @@ class Tokens:
         return [row[:n].tolist() for row, n in zip(self.ids, self.lengths, strict=True)]
 
     def feed(self) -> dict[str, NDArray[np.int64]]:
-        """The names that models of transformers give their inputs."""
+        """The batch under the input names of transformers models."""
         return {"input_ids": self.ids, "attention_mask": self.mask, "token_type_ids": self.types}
 
 
 def lengths_of(shape: str, longest: int) -> list[int]:
-    """`8x128` or `ragged` as the lengths of the sequences."""
+    """The sequence lengths of a shape such as `8x128` or `ragged`."""
     if shape == RAGGED:
         lengths = list(RAGGED_LENGTHS)
     else:
-        found = re.fullmatch(r"(\d+)x(\d+)", shape)
-        if not found or not int(found[1]) or not int(found[2]):
+        match = re.fullmatch(r"(\d+)x(\d+)", shape)
+        if not match or not int(match[1]) or not int(match[2]):
             raise OptionError(f"'{shape}' is not a shape; give BATCHxLENGTH, such as 8x128, or {RAGGED}")
-        lengths = [int(found[2])] * int(found[1])
+        lengths = [int(match[2])] * int(match[1])
     if max(lengths) > longest:
-        raise OptionError(f"{shape}: the model reads at most {longest} tokens")
+        raise OptionError(f"{shape}: the model accepts at most {longest} tokens")
     return lengths
 
 
-def make_tokens(lengths: list[int], vocabulary: int, seed: int = 0) -> Tokens:
-    """Random words."""
+def make_tokens(lengths: list[int], vocabulary: int, seed: int = 0) -> TokenBatch:
+    """A batch of random words."""
     rng = np.random.default_rng(seed)
     width = max(lengths)
     ids = rng.integers(min(_FIRST_WORD, vocabulary // 2), vocabulary, (len(lengths), width))
     mask = (np.arange(width) < np.array(lengths)[:, None]).astype(np.int64)
-    return Tokens(ids * mask, mask)
+    return TokenBatch(ids * mask, mask)
 
 
 def write_inputs(path: Path, shapes: tuple[str, ...], config: dict[str, Any]) -> None:
-    """All batches of a run, and the one for checking."""
+    """Write all batches of a run, and the one for the check."""
     vocabulary, longest = int(config["vocab_size"]), int(config["max_position_embeddings"])
     batches = {shape: make_tokens(lengths_of(shape, longest), vocabulary) for shape in shapes}
     batches[CHECK] = make_tokens([min(n, longest) for n in (32, 7, 25, 32, 18, 9, 30, 21)], vocabulary, seed=1)
@@ -82,8 +82,8 @@ def write_inputs(path: Path, shapes: tuple[str, ...], config: dict[str, Any]) ->
     np.savez(path, allow_pickle=False, **arrays)
 
 
-def read_inputs(path: Path) -> dict[str, Tokens]:
-    """What `write_inputs` wrote."""
+def read_inputs(path: Path) -> dict[str, TokenBatch]:
+    """Read the batches that `write_inputs` wrote."""
     with np.load(path) as arrays:
         names = sorted({name.rpartition(".")[0] for name in arrays.files})
-        return {name: Tokens(arrays[f"{name}.ids"], arrays[f"{name}.mask"]) for name in names}
+        return {name: TokenBatch(arrays[f"{name}.ids"], arrays[f"{name}.mask"]) for name in names}

@@ -1,136 +1,104 @@
-"""Runs the engines by turns and collects medians.
+"""Time engines on one model, in turns, and collect medians.
 
-Engines take turns shape by shape and round by round, so that a slow moment of the machine hits all of them. Before
-anything is timed, every engine answers the same sentences, and one that answers wrongly is not timed.
+Engines take turns shape by shape and round by round, so that a slow moment of the machine affects all of them. Before
+anything is timed, every engine runs the same batch, and an engine with wrong outputs is not timed.
 """
 
 from __future__ import annotations
 
 import importlib.util
-import json
-import os
 import statistics
-import subprocess
-import sys
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from ternarybert.bench.inputs import CHECK, SHAPES, Tokens, read_inputs, write_inputs
-from ternarybert.bench.peers import OURS, PACKED, PEERS, PLAIN, Peer
+from ternarybert.bench.engines import ENGINES, OURS, PACKED, PLAIN, BenchEngine
+from ternarybert.bench.inputs import CHECK, SHAPES, TokenBatch, read_inputs, write_inputs
+from ternarybert.bench.process import WorkerProcess
 from ternarybert.errors import MissingExtraError, OptionError, suggest
 from ternarybert.families import HeadKind, head_kind
 from ternarybert.native import KERNEL_VARIABLE, choose_kernel
 from ternarybert.packed.folder import read
 from ternarybert.packed.hf_folder import read_config, write_plain
 
-Tell = Callable[[str], None]
+OnProgress = Callable[[str], None]  # receives what is being done
 
 
 @dataclass(frozen=True)
-class Plan:
+class BenchPlan:
     """What is timed, and how. Each round gives every engine `seconds` for every shape."""
 
-    engines: Sequence[str] = tuple(PEERS)
+    engines: Sequence[str] = tuple(ENGINES)
     shapes: Sequence[str] = SHAPES
     threads: int = 1
     rounds: int = 5
     seconds: float = 0.5
-    kernel: str = field(default_factory=choose_kernel)  # of ours
+    kernel: str = field(default_factory=choose_kernel)  # of our engine
 
 
 @dataclass
 class Timing:
-    """What was measured of one engine."""
+    """The measurements of one engine."""
 
     name: str
     ms: dict[str, float] = field(default_factory=dict)  # by shape: median over the rounds
     rounds: dict[str, list[float]] = field(default_factory=dict)
-    error: float | None = None  # of its answers, as a share of their spread
-    memory: int | None = None  # bytes that loading it added
-    peak: int | None = None  # bytes that loading and all batches added at most
+    error: float | None = None  # of its outputs, as a share of their standard deviation
+    memory: int | None = None  # bytes added by loading
+    peak: int | None = None  # bytes added by loading and running all batches, at most
     failed: str | None = None
 
 
-class Worker:
-    """An engine in its own process."""
+@dataclass(frozen=True)
+class _Worker:
+    """An engine and the process it runs in."""
 
-    def __init__(self, peer: Peer, run: Path, plan: Plan) -> None:
-        self.peer = peer
-        threads = str(plan.threads)
-        environment = {"OMP_NUM_THREADS": threads, "MKL_NUM_THREADS": threads, KERNEL_VARIABLE: plan.kernel}
-        with (run / f"{peer.name}.log").open("wb") as log:
-            self.process = subprocess.Popen(
-                [sys.executable, "-m", "ternarybert.bench.worker", peer.name, str(run), threads],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=log,
-                text=True,
-                env={**os.environ, **environment},
-            )
-        self.log = run / f"{peer.name}.log"
-
-    def hear(self) -> dict[str, Any]:
-        """The next answer; a process that ended says why in its log."""
-        assert self.process.stdout is not None
-        line = self.process.stdout.readline()
-        if line:
-            answer: dict[str, Any] = json.loads(line)
-            return answer
-        tail = self.log.read_text(errors="replace").strip().splitlines()[-1:] or ["no message"]
-        return {"failed": f"ended with code {self.process.wait()}: {tail[0][:200]}"}
-
-    def ask(self, request: dict[str, Any]) -> dict[str, Any]:
-        """Send a request and wait for the answer."""
-        assert self.process.stdin is not None
-        with suppress(BrokenPipeError):  # `hear` says why
-            print(json.dumps(request), file=self.process.stdin, flush=True)
-        return self.hear()
-
-    def __enter__(self) -> Worker:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.process.terminate()
-        self.process.communicate()  # waits, and closes its pipes
+    engine: BenchEngine
+    process: WorkerProcess
 
 
 def bench(
-    model: Path, run: Path, plan: Plan, *, plain: Path | None = None, tell: Tell = lambda _: None
+    model: Path, run: Path, plan: BenchPlan, *, plain: Path | None = None, on_progress: OnProgress = lambda _: None
 ) -> list[Timing]:
     """Time the plan's engines on the packed folder `model`; files go into the empty folder `run`.
 
-    The other engines get `plain`, normally the teacher, or else the packed model unpacked. Engines that are not there
+    The other engines get `plain`, normally the teacher, or else the packed model unpacked. Engines that are missing
     or fail are in the result with the reason.
     """
-    peers = [_peer(name) for name in plan.engines]
+    engines = [_engine(name) for name in plan.engines]
     for folder in (model, plain):
         if folder is not None and head_kind(read_config(folder)) is not HeadKind.SEQUENCE_CLASSIFICATION:
-            raise OptionError(f"{folder} is not a text classifier, and only those are timed")
-    tell("preparing the model")
+            raise OptionError(f"{folder} is not a text classifier; only text classifiers can be timed")
+    on_progress("preparing the model")
     _prepare(model, plain, run, tuple(plan.shapes))
-    timings = {peer.name: Timing(peer.name) for peer in peers}
+    timings = {engine.name: Timing(engine.name) for engine in engines}
     with ExitStack() as stack:
-        workers = list(_start(peers, run, plan, timings, stack, tell))
-        _compare(workers, run, timings)
+        workers = list(_start(engines, run, plan, timings, stack, on_progress))
+        _check_outputs(workers, run, timings)
         for number in range(plan.rounds):
-            tell(f"round {number + 1} of {plan.rounds}")
+            on_progress(f"round {number + 1} of {plan.rounds}")
             for shape in plan.shapes:
                 for worker in workers:
-                    _time(worker, shape, plan.seconds, timings[worker.peer.name])
+                    _time(worker.process, shape, plan.seconds, timings[worker.engine.name])
     for timing in timings.values():
         timing.ms = {shape: statistics.median(values) for shape, values in timing.rounds.items()}
     return list(timings.values())
 
 
-def _peer(name: str) -> Peer:
-    if name not in PEERS:
-        raise OptionError(f"unknown engine '{name}'{suggest(name, PEERS)}")
-    return PEERS[name]
+def ratios(timings: Sequence[Timing], shape: str) -> dict[str, float]:
+    """The time of each engine as a multiple of ours."""
+    times = {timing.name: timing.ms[shape] for timing in timings if shape in timing.ms}
+    return {name: ms / times[OURS] for name, ms in times.items()} if OURS in times else {}
+
+
+def _engine(name: str) -> BenchEngine:
+    if name not in ENGINES:
+        raise OptionError(f"unknown engine '{name}'{suggest(name, ENGINES)}")
+    return ENGINES[name]
 
 
 def _prepare(model: Path, plain: Path | None, run: Path, shapes: tuple[str, ...]) -> None:
@@ -143,47 +111,61 @@ def _prepare(model: Path, plain: Path | None, run: Path, shapes: tuple[str, ...]
 
 
 def _start(
-    peers: list[Peer], run: Path, plan: Plan, timings: dict[str, Timing], stack: ExitStack, tell: Tell
-) -> Iterator[Worker]:
-    """The engines that load, one after the other: some make their files from another's."""
-    for peer in peers:
-        timing = timings[peer.name]
-        missing = [name for name in peer.modules if importlib.util.find_spec(name) is None]
+    engines: list[BenchEngine],
+    run: Path,
+    plan: BenchPlan,
+    timings: dict[str, Timing],
+    stack: ExitStack,
+    on_progress: OnProgress,
+) -> Iterator[_Worker]:
+    """Load the engines one after the other, because some use files converted for another; yield those that load."""
+    for engine in engines:
+        timing = timings[engine.name]
+        missing = [name for name in engine.modules if importlib.util.find_spec(name) is None]
         if missing:
             timing.failed = f"not installed: {', '.join(missing)} (pip install 'ternarybert[bench,train]')"
             continue
-        tell(f"loading {peer.name}")
-        if peer.converts:  # in a process of its own: the engine's memory is not that of its tools
-            with Worker(peer, run, plan) as first:
-                first.hear()
-        worker = stack.enter_context(Worker(peer, run, plan))
-        answer = worker.hear()
-        timing.failed, timing.memory = answer.get("failed"), answer.get("memory")
+        on_progress(f"loading {engine.name}")
+        if engine.converts:  # in another process, so that the converter's memory is not counted
+            with _start_worker(engine, run, plan) as converter:
+                converter.receive()
+        process = stack.enter_context(_start_worker(engine, run, plan))
+        reply = process.receive()
+        timing.failed, timing.memory = reply.get("failed"), reply.get("memory")
         if timing.failed is None:
-            yield worker
+            yield _Worker(engine, process)
 
 
-def _compare(workers: list[Worker], run: Path, timings: dict[str, Timing]) -> None:
-    """Compare every engine's answers with what its model answers in torch: ours to the bit, int8 within its error."""
-    tokens = read_inputs(run / "inputs.npz")[CHECK]
-    models = {worker.peer.name: PACKED if worker.peer.name == OURS else PLAIN for worker in workers}
-    expected = {where: _expected(run / where, tokens) for where in set(models.values())}
+def _start_worker(engine: BenchEngine, run: Path, plan: BenchPlan) -> WorkerProcess:
+    threads = str(plan.threads)
+    environment = {"OMP_NUM_THREADS": threads, "MKL_NUM_THREADS": threads, KERNEL_VARIABLE: plan.kernel}
+    return WorkerProcess("ternarybert.bench.worker", engine.name, str(run), threads, environment=environment)
+
+
+def _check_outputs(workers: list[_Worker], run: Path, timings: dict[str, Timing]) -> None:
+    """Compare each engine's outputs with its model's in torch: ours must be equal, int8 within its error.
+
+    Engines with wrong outputs are removed from `workers`.
+    """
+    batch = read_inputs(run / "inputs.npz")[CHECK]
+    models = {worker.engine.name: PACKED if worker.engine.name == OURS else PLAIN for worker in workers}
+    expected = {folder: _expected(run / folder, batch) for folder in set(models.values())}
     for worker in list(workers):
-        peer, timing = worker.peer, timings[worker.peer.name]
-        given = np.load(run / f"answers.{peer.name}.npy")
-        wanted = expected[models[peer.name]][peer.output]
-        if given.shape != wanted.shape:
-            timing.failed = f"answers have the shape {given.shape}, not {wanted.shape}"
+        engine, timing = worker.engine, timings[worker.engine.name]
+        actual = np.load(run / f"answers.{engine.name}.npy")
+        wanted = expected[models[engine.name]][engine.output]
+        if actual.shape != wanted.shape:
+            timing.failed = f"outputs have the shape {actual.shape}, not {wanted.shape}"
         else:
-            timing.error = float(np.sqrt(np.mean((given - wanted) ** 2)) / np.std(wanted))
-            if not timing.error <= peer.tolerance:
-                timing.failed = f"answers are off by {timing.error:.0%} of their spread"
+            timing.error = float(np.sqrt(np.mean((actual - wanted) ** 2)) / np.std(wanted))
+            if not timing.error <= engine.tolerance:
+                timing.failed = f"outputs are off by {timing.error:.0%} of their standard deviation"
         if timing.failed is not None:
             workers.remove(worker)
 
 
-def _expected(folder: Path, tokens: Tokens) -> dict[str, Any]:
-    """Logits and last hidden states of a folder, packed or plain, in torch."""
+def _expected(folder: Path, batch: TokenBatch) -> dict[str, Any]:
+    """Logits and last hidden states of a packed or plain folder in torch."""
     try:
         import torch
         from transformers import AutoModelForSequenceClassification
@@ -193,22 +175,16 @@ def _expected(folder: Path, tokens: Tokens) -> dict[str, Any]:
         raise MissingExtraError(f"{error.name} is missing: pip install 'ternarybert[train]'") from error
     model = AutoModelForSequenceClassification.from_pretrained(folder).eval()
     with torch.no_grad():
-        feed = {name: torch.from_numpy(array) for name, array in tokens.feed().items()}
+        feed = {name: torch.from_numpy(array) for name, array in batch.feed().items()}
         out = model(**feed, output_hidden_states=True)
     return {"logits": out.logits.numpy(), "hidden": out.hidden_states[-1].numpy()}
 
 
-def _time(worker: Worker, shape: str, seconds: float, timing: Timing) -> None:
+def _time(process: WorkerProcess, shape: str, seconds: float, timing: Timing) -> None:
     if timing.failed is not None:
         return
-    answer = worker.ask({"shape": shape, "seconds": seconds})
-    timing.failed = answer.get("failed")
+    reply = process.request(shape=shape, seconds=seconds)
+    timing.failed = reply.get("failed")
     if timing.failed is None:
-        timing.rounds.setdefault(shape, []).append(answer["ms"])
-        timing.peak = answer["peak"]
-
-
-def ratios(timings: Sequence[Timing], shape: str) -> dict[str, float]:
-    """How many times as long as ours the others take."""
-    found = {timing.name: timing.ms[shape] for timing in timings if shape in timing.ms}
-    return {name: ms / found[OURS] for name, ms in found.items()} if OURS in found else {}
+        timing.rounds.setdefault(shape, []).append(reply["ms"])
+        timing.peak = reply["peak"]

@@ -18,7 +18,7 @@ from ternarybert.errors import DataError, OptionError
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from ternarybert.augment import Input, Source
+    from ternarybert.augment import AugmentInput, Source
     from ternarybert.augment.variants import Progress
 
 EXAMPLE = (
@@ -113,13 +113,13 @@ def augment(
     console = make_console(errors=True)  # standard output is for --json
     console.soft_wrap = True
     with job(stopped=_STOPPED, go_on=_GO_ON, less_memory=_LESS_MEMORY), ExitStack() as stack:
-        from ternarybert.augment import Settings, augment_table, load_source, read_stop_words
+        from ternarybert.augment import VariantOptions, augment_table, load_source, read_stop_words
         from ternarybert.augment.table import few_variants, prepare
 
         _check(ctx, masked_model)
         rows = _open(train, task, data, text, text_pair, label)
         words = {"stop_words": read_stop_words(stop_words)} if stop_words else {}
-        settings = Settings(_variants(rows) if variants is None else variants, probability, seed, **words)
+        settings = VariantOptions(_variants(rows) if variants is None else variants, probability, seed, **words)
         prepare(rows, out, force=force)  # a mistake is said before a model is loaded
         for model in filter(None, (masked_model, embeddings)):
             note_hub(model)
@@ -170,7 +170,7 @@ def _open(
     text: str | None,
     text_pair: str | None,
     label: str | None,
-) -> Input:
+) -> AugmentInput:
     from ternarybert.augment import open_file, open_task
 
     if (train is None) == (task is None):
@@ -186,13 +186,13 @@ def _open(
     return open_file(str(train), text=text, text_pair=text_pair, label=label)
 
 
-def _variants(rows: Input) -> int:
-    from ternarybert.augment import Settings
+def _variants(rows: AugmentInput) -> int:
+    from ternarybert.augment import VariantOptions
 
-    return rows.task.augment_variants if rows.task else Settings().variants
+    return rows.task.augment_variants if rows.task else VariantOptions().variants
 
 
-def _announce(console: Console, rows: Input, source: Source, variants: int) -> None:
+def _announce(console: Console, rows: AugmentInput, source: Source, variants: int) -> None:
     """Say what was understood before it takes long."""
     texts = " and ".join(f"'{name}'" for name in rows.texts)
     console.print(f"{rows.table.path}: {len(rows.table):,} rows, texts {texts}, up to {variants} variants each")

@@ -58,13 +58,13 @@ def bench(
     with job():
         if teacher is not None and folder is None:
             raise OptionError("--teacher goes with the packed FOLDER that was made from it")
+        from ternarybert.bench.engines import ENGINES
         from ternarybert.bench.inputs import SHAPES
-        from ternarybert.bench.peers import PEERS
         from ternarybert.bench.report import make_report
-        from ternarybert.bench.run import Plan
+        from ternarybert.bench.run import BenchPlan
         from ternarybert.bench.run import bench as run
 
-        plan = Plan(engine or list(PEERS), batch or SHAPES, threads, rounds, seconds)
+        plan = BenchPlan(engine or list(ENGINES), batch or SHAPES, threads, rounds, seconds)
         console = make_console(errors=True)
         with tempfile.TemporaryDirectory(prefix="ternarybert-bench-") as place, console.status("preparing") as status:
             work = Path(place) / "run"
@@ -72,7 +72,7 @@ def bench(
             if folder is None:
                 folder, teacher = _random(Path(place), shape)
             with quiet():
-                timings = run(folder, work, plan, plain=teacher, tell=status.update)
+                timings = run(folder, work, plan, plain=teacher, on_progress=status.update)
             report = make_report(timings, folder, plan)
         _show(report, make_console(errors=as_json))
         if plot is not None:

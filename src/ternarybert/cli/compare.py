@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from ternarybert.compare.cells import Cell
     from ternarybert.compare.run import Comparison, Place
-    from ternarybert.compare.tables import Row
+    from ternarybert.compare.tables import ComparisonRow
     from ternarybert.data import SquadData, TaskData
     from ternarybert.training.options import Settings
 
@@ -168,7 +168,7 @@ def run_grid(
     console: Console,
     *,
     force: bool = False,
-) -> tuple[dict[str, Any], list[Row]]:
+) -> tuple[dict[str, Any], list[ComparisonRow]]:
     """Run the cells with a bar for each, and keep table and figure up to date; the teacher's row and all rows."""
     from ternarybert.compare.figure import require_matplotlib
     from ternarybert.compare.run import compare
@@ -187,7 +187,7 @@ def run_grid(
     return teacher, finish(place, cells, teacher)
 
 
-def finish(place: Place, cells: Sequence[Cell], teacher: dict[str, Any]) -> list[Row]:
+def finish(place: Place, cells: Sequence[Cell], teacher: dict[str, Any]) -> list[ComparisonRow]:
     """Table and figure of all that is there; returns the rows that were asked for."""
     from ternarybert.compare.figure import draw
     from ternarybert.compare.tables import rows_of, write
@@ -199,7 +199,7 @@ def finish(place: Place, cells: Sequence[Cell], teacher: dict[str, Any]) -> list
     return rows_of(place, cells, teacher)
 
 
-def show_rows(console: Console, rows: Sequence[Row], metrics: Sequence[str]) -> None:
+def show_rows(console: Console, rows: Sequence[ComparisonRow], metrics: Sequence[str]) -> None:
     """The table for people."""
     from rich import box
     from rich.table import Table

@@ -267,7 +267,6 @@ def duration(seconds: float) -> str:
     return f"{minutes} min" if minutes < 60 else f"{minutes // 60} h {minutes % 60:02} min"
 
 
-_MOST_CLASSES = 12  # wider tables help nobody; then the most frequent mistakes are listed
 _MOST_MISTAKES = 10
 
 Scores = Mapping[str, Mapping[str, float]]  # by evaluation set, then by metric
@@ -285,7 +284,9 @@ def show_scores(console: Console, columns: Mapping[str, Scores]) -> None:
 
 def show_confusion(console: Console, labels: Sequence[str], counts: Sequence[Sequence[int]], title: str) -> None:
     """True classes against answers, by name."""
-    if len(labels) > _MOST_CLASSES:
+    from ternarybert.data.metrics import MAX_CONFUSION_CLASSES
+
+    if len(labels) > MAX_CONFUSION_CLASSES:
         _show_mistakes(console, labels, counts, title)
         return
     console.print(f"Answers on {title} (rows: true label, columns: answer)")

@@ -14,7 +14,7 @@ from ternarybert.cli.options import option
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from ternarybert.demo.demo import Place, Plan
+    from ternarybert.demo.demo import DemoFolder, DemoPlan
     from ternarybert.demo.sources import Review
 
 DEMO_EXAMPLE = (
@@ -55,18 +55,18 @@ def demo(
     Weights and reviews come from two pip packages; no network is needed. Can be stopped and started at any time, and
     what is there is not made again.
     """
-    from ternarybert.demo.demo import FULL, QUICK, Place, made_with
+    from ternarybert.demo.demo import FULL, QUICK, DemoFolder, demo_settings
     from ternarybert.demo.sources import check_installed, encoder_folder, read_reviews, reviews_file
 
     plan = QUICK if quick else FULL
-    place = Place(output or Path("ternarybert-demo-quick" if quick else "ternarybert-demo"))
+    place = DemoFolder(output or Path("ternarybert-demo-quick" if quick else "ternarybert-demo"))
     console = make_console(errors=as_json)
     with job(stopped=_STOPPED):
         check_installed()
         if again:
-            place.forget()
+            place.clear()
         encoder, reviews = encoder_folder(), read_reviews(reviews_file())
-        kind = made_with(plan, encoder, reviews)
+        kind = demo_settings(plan, encoder, reviews)
         place.check(kind)
         results = None if measure else place.results(kind)
         if results is None:
@@ -81,7 +81,7 @@ def demo(
 
 
 def _run(
-    place: Place, plan: Plan, encoder: Path, reviews: list[Review], console: Console, threads: int | None
+    place: DemoFolder, plan: DemoPlan, encoder: Path, reviews: list[Review], console: Console, threads: int | None
 ) -> dict[str, Any]:
     """All steps that are not done yet; each says what it does."""
     from ternarybert.demo.demo import make_student, make_teacher, prepare
@@ -107,7 +107,7 @@ def _run(
         console.print("3 of 3: measuring")
         with console.status("") as status:
             results = measure(place, plan, status.update if console.is_terminal else console.print)
-    place.keep(results)
+    place.write_results(results)
     return results
 
 
@@ -153,7 +153,7 @@ def _times(ratio: float, word: str) -> str:
     return f"{ratio:.1f} times {word}" if ratio >= 1 else f"{1 / ratio:.1f} times {opposite[word]}"
 
 
-def _try(place: Place, console: Console) -> list[dict[str, Any]]:
+def _try(place: DemoFolder, console: Console) -> list[dict[str, Any]]:
     """Let the student answer a few sentences."""
     from ternarybert.cli.format import as_line
     from ternarybert.runtime import load
@@ -166,7 +166,7 @@ def _try(place: Place, console: Console) -> list[dict[str, Any]]:
     return [{"text": text, **answer.as_dict()} for text, answer in zip(_SENTENCES, answers, strict=True)]
 
 
-def _show_next(console: Console, place: Place) -> None:
+def _show_next(console: Console, place: DemoFolder) -> None:
     for line in (
         f"\nThe model is in {place.ternary}, its teacher in {place.teacher}, the reviews in {place.train}.",
         f"Talk to it:     ternarybert predict {place.ternary}",

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 if TYPE_CHECKING:
-    from ternarybert.doctor import Finding
+    from ternarybert.doctor import DoctorReport
 
 DOCTOR_EXAMPLE = "Example: ternarybert doctor --json > report.json"
 _BROKEN = 1
@@ -31,7 +31,7 @@ def doctor(
         raise typer.Exit(_BROKEN)
 
 
-def _show(found: Finding) -> None:
+def _show(found: DoctorReport) -> None:
     for title, values in (("Versions", found.versions), ("Machine", found.machine), ("Engine", found.engine)):
         _section(title, {name: value for name, value in values.items() if value is not None})
     _section("Extras", {name: _extra(name, packages) for name, packages in found.extras.items()})

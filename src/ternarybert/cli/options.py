@@ -437,7 +437,7 @@ def augmentation(options: AugmentOptions, task: Task | SquadTask, console: Conso
             cache=cache,
             progress=_Bar(console, stack),
             stop_words=words,
-            say=partial(console.print, soft_wrap=True),
+            on_message=partial(console.print, soft_wrap=True),
         )
 
 

@@ -60,8 +60,8 @@ def report(
         if (text or texts) and not teacher:
             raise OptionError("--text and --texts are what teacher and student are compared on, and need --teacher")
         try:
+            from ternarybert.report.activations import TEXTS, read_texts
             from ternarybert.report.build import build, link_figures
-            from ternarybert.report.inside_charts import TEXTS, read_texts
             from ternarybert.report.page import check_output, write_page
         except ImportError as error:
             raise MissingExtraError("reports need more: pip install 'ternarybert[report]'") from error
@@ -72,7 +72,7 @@ def report(
         said = [tuple(line.split("\t")[:2]) for line in text or ()] + ([] if texts is None else read_texts(texts))
         console = make_console(errors=True)
         with console.status("reading") as status, quiet() if teacher else nullcontext():
-            page = build(folders, teacher or (), texts=said or TEXTS, bench=bench, tell=status.update)
+            page = build(folders, teacher or (), texts=said or TEXTS, bench=bench, on_progress=status.update)
         write_page(place, page)
         linked = len(folders) == 1 and link_figures(folders[0], place, page.pictures)
         where = place / REPORT_PAGE

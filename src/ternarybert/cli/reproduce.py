@@ -13,7 +13,7 @@ import typer
 from ternarybert.cli.compare import GridOptions, fewer_rows, run_grid
 from ternarybert.cli.console import job, make_console, note_hub, quiet
 from ternarybert.cli.options import DataOptions, describe, load_data, option, with_options
-from ternarybert.compare.cells import KINDS, with_seeds
+from ternarybert.compare.cells import METHOD_INFO, with_seeds
 from ternarybert.compare.paper import EXPERIMENTS, METRICS, Experiment
 from ternarybert.errors import DataError, HubError, OptionError, suggest
 from ternarybert.recipe import PRESETS, Recipe
@@ -21,7 +21,7 @@ from ternarybert.recipe import PRESETS, Recipe
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from ternarybert.compare.tables import Row
+    from ternarybert.compare.tables import ComparisonRow
     from ternarybert.data import SquadData, TaskData
 
     Data = TaskData | SquadData
@@ -124,12 +124,14 @@ def _read(asked: _Job, chosen: Experiment, tasks: list[str]) -> dict[str, Data]:
     return found
 
 
-def _run(asked: _Job, chosen: Experiment, data_of: Mapping[str, Data]) -> tuple[dict[str, list[Row]], list[str]]:
+def _run(
+    asked: _Job, chosen: Experiment, data_of: Mapping[str, Data]
+) -> tuple[dict[str, list[ComparisonRow]], list[str]]:
     """All students of all tasks, and how far their figures can be compared with the paper's."""
     from ternarybert.compare.tables import scale_notes
     from ternarybert.training.models import load_config
 
-    measured: dict[str, list[Row]] = {}
+    measured: dict[str, list[ComparisonRow]] = {}
     configs, counts = {}, {}
     for task, data in data_of.items():
         asked.console.print(describe(data))
@@ -140,10 +142,10 @@ def _run(asked: _Job, chosen: Experiment, data_of: Mapping[str, Data]) -> tuple[
     return measured, scale_notes(configs, counts, asked.grid.effort())
 
 
-def _task(asked: _Job, chosen: Experiment, task: str, data: Data, teacher: str, tasks: int) -> list[Row]:
+def _task(asked: _Job, chosen: Experiment, task: str, data: Data, teacher: str, tasks: int) -> list[ComparisonRow]:
     from ternarybert.compare.run import Comparison, Place
 
-    usual = {name: kind.source for name, kind in KINDS.items() if kind.source is not None}
+    usual = {name: info.source for name, info in METHOD_INFO.items() if info.source is not None}
     grid = asked.grid
     comparison = Comparison(
         teacher,
@@ -188,13 +190,13 @@ def _same_origin(asked: _Job, folder: Path, data: Data) -> None:
     claim_file(folder.with_name("teacher.json"), origin, what=folder, advice="choose another --output")
 
 
-def _write(asked: _Job, name: str, measured: dict[str, list[Row]], notes: list[str]) -> dict[str, Any]:
-    from ternarybert.compare.tables import as_dict, beside
+def _write(asked: _Job, name: str, measured: dict[str, list[ComparisonRow]], notes: list[str]) -> dict[str, Any]:
+    from ternarybert.compare.tables import as_dict, compare_with_paper
     from ternarybert.compare.tables import reproduce_markdown as markdown
     from ternarybert.storage import write_json
 
     experiment = EXPERIMENTS[name]
-    lines = beside(experiment, measured)
+    lines = compare_with_paper(experiment, measured)
     text = markdown(experiment, lines, list(measured), notes)
     (asked.folder / f"{name}.md").write_text(text, encoding="utf-8")
     result = as_dict(experiment, lines, notes)

@@ -1,1 +1,1 @@
-"""Which method, how many bits, what does it cost: a grid of students of one teacher, as a table and a figure."""
+"""Compare methods and bit widths: a grid of students of one teacher, as a table and a figure of size and score."""

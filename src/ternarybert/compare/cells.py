@@ -1,7 +1,7 @@
-"""A cell of a comparison: a method at some bits with a seed, by names only; nothing here imports torch.
+"""A cell of a comparison: a method, its bits and a seed, by name only. Does not import torch.
 
-MERGED-DOCS:
-How many bits a baseline is asked for: W-E-A as in the paper, where W may be two numbers, or PQ.
+Bits are written W-E-A (weights, word embedding, activations) as in the paper. W may be two numbers, such as 2/3, for
+mixed precision. PQ stands for product quantization.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _PATTERN = re.compile(r"(\d+)(?:/(\d+))?-(\d+)-(\d+)")
 
 @dataclass(frozen=True)
 class Widths:
-    """Bits of weights (the second for the layers that need more), word embedding and activations."""
+    """Bits of weights, word embedding and activations; `w_high` for the layers that need more bits."""
 
     w: int
     e: int
@@ -28,40 +28,40 @@ class Widths:
     @classmethod
     def parse(cls, text: str) -> Widths:
         """`Widths.parse("2/3-8-8") == Widths(2, 8, 8, w_high=3)`."""
-        found = _PATTERN.fullmatch(text)
-        if found is None:
+        match = _PATTERN.fullmatch(text)
+        if match is None:
             raise OptionError(f"bits are written W-E-A, such as 2-8-8 or 2/3-8-8; got '{text}'")
-        w, high, e, a = found.groups()
+        w, high, e, a = match.groups()
         return cls(int(w), int(e), int(a), None if high is None else int(high))
 
 
 @dataclass(frozen=True)
-class Kind:
-    """A method as a user knows it."""
+class MethodInfo:
+    """How a method is named, drawn and run."""
 
     label: str
-    bits: tuple[str, ...]  # what is run when none are named
-    possible: str  # pattern of the bits that it can have
-    family: str  # "ours", "quantization" or "compression": how the figure draws it
-    source: str | None = None  # where the method is a pre-trained model: the one it usually is
+    bits: tuple[str, ...]  # the defaults
+    possible: str  # pattern of the supported bits
+    family: str  # "ours", "quantization" or "compression": its marker in the figure
+    source: str | None = None  # the default pre-trained model, for methods that start from one
 
 
 _OURS = r"(2-2|3-3|4-4|8-8)-(4|8|32)"
-KINDS = {
-    "ternarybert": Kind("TernaryBERT", ("2-2-8", "3-3-8", "8-8-8"), _OURS, "ours"),
-    "tinybert": Kind("TinyBERT", ("32-32-32", "2-2-8"), rf"{_OURS}|32-32-32", "compression"),
-    "q2bert": Kind("Q2BERT", ("2-8-8",), r"2-[2-8]-[48]", "quantization"),
-    "q8bert": Kind("Q8BERT", ("8-8-8",), r"[3-8]-[3-8]-[48]", "quantization"),
-    "qbert": Kind("Q-BERT", ("2-8-8", "2/3-8-8", "8-8-8"), r"[2348](/[348])?-[2-8]-8", "quantization"),
-    "gobo": Kind("GOBO", ("3-4-32", "2-2-32"), r"[2-8]-[2-8]-32", "quantization"),
-    "quant-noise": Kind("Quant-Noise", ("PQ", "8-8-8"), r"PQ|[48]-[48]-8", "quantization"),
-    "minmax": Kind("post-training min-max", ("8-8-8", "4-4-8"), r"[2-8]-[2-8]-(8|32)", "quantization"),
-    "layerdrop": Kind("LayerDrop, half", ("32-32-32",), "32-32-32", "compression"),
-    "layerdrop-quarter": Kind("LayerDrop, a quarter", ("32-32-32",), "32-32-32", "compression"),
-    "distilbert": Kind(
+METHOD_INFO = {
+    "ternarybert": MethodInfo("TernaryBERT", ("2-2-8", "3-3-8", "8-8-8"), _OURS, "ours"),
+    "tinybert": MethodInfo("TinyBERT", ("32-32-32", "2-2-8"), rf"{_OURS}|32-32-32", "compression"),
+    "q2bert": MethodInfo("Q2BERT", ("2-8-8",), r"2-[2-8]-[48]", "quantization"),
+    "q8bert": MethodInfo("Q8BERT", ("8-8-8",), r"[3-8]-[3-8]-[48]", "quantization"),
+    "qbert": MethodInfo("Q-BERT", ("2-8-8", "2/3-8-8", "8-8-8"), r"[2348](/[348])?-[2-8]-8", "quantization"),
+    "gobo": MethodInfo("GOBO", ("3-4-32", "2-2-32"), r"[2-8]-[2-8]-32", "quantization"),
+    "quant-noise": MethodInfo("Quant-Noise", ("PQ", "8-8-8"), r"PQ|[48]-[48]-8", "quantization"),
+    "minmax": MethodInfo("post-training min-max", ("8-8-8", "4-4-8"), r"[2-8]-[2-8]-(8|32)", "quantization"),
+    "layerdrop": MethodInfo("LayerDrop, half", ("32-32-32",), "32-32-32", "compression"),
+    "layerdrop-quarter": MethodInfo("LayerDrop, a quarter", ("32-32-32",), "32-32-32", "compression"),
+    "distilbert": MethodInfo(
         "DistilBERT", ("32-32-32",), "32-32-32", "compression", source="distilbert/distilbert-base-uncased"
     ),
-    "albert": Kind("ALBERT", ("32-32-32",), "32-32-32", "compression", source="albert/albert-base-v2"),
+    "albert": MethodInfo("ALBERT", ("32-32-32",), "32-32-32", "compression", source="albert/albert-base-v2"),
 }
 
 
@@ -71,63 +71,64 @@ class Cell:
 
     method: str
     bits: str
-    name: str = ""  # its label where the method's is not enough
-    changes: tuple[tuple[str, str], ...] = ()  # fields of our own recipe
-    source: str | None = None  # which of the named pre-trained models it starts from
+    name: str = ""  # replaces the label of the method
+    changes: tuple[tuple[str, str], ...] = ()  # fields of TernaryBERT's recipe
+    source: str | None = None  # the named pre-trained model that it starts from
     seed: int = 42
 
     @property
     def label(self) -> str:
-        """What a reader knows it by."""
-        kind = KINDS[self.method]
-        plain = "TernaryTinyBERT" if self.method == "tinybert" and self.bits.startswith("2") else kind.label
-        return self.name or plain
+        """The name in tables and figures."""
+        if self.name:
+            return self.name
+        is_ternary_tiny = self.method == "tinybert" and self.bits.startswith("2")
+        return "TernaryTinyBERT" if is_ternary_tiny else METHOD_INFO[self.method].label
 
     @property
     def family(self) -> str:
-        """How the figure draws it."""
+        """The marker in the figure."""
         tiny = self.method == "tinybert" and self.bits != "32-32-32"
-        return "ours" if tiny else KINDS[self.method].family
+        return "ours" if tiny else METHOD_INFO[self.method].family
 
     @property
     def group(self) -> str:
-        """A name for the cell whatever its seed; also a good name for a file."""
-        said = "-".join([self.method, self.bits, *(f"{field} {value}" for field, value in self.changes)])
+        """A name for the cell without its seed, which is also a valid file name."""
+        text = "-".join([self.method, self.bits, *(f"{field} {value}" for field, value in self.changes)])
         if self.source is not None:
-            said += f"-from {self.source}"
-        return re.sub(r"[^A-Za-z0-9.]+", "-", said).strip("-")
+            text += f"-from {self.source}"
+        return re.sub(r"[^A-Za-z0-9.]+", "-", text).strip("-")
 
     @property
     def key(self) -> str:
-        """A name for the cell."""
+        """A name for the cell, with its seed."""
         return f"{self.group}-seed-{self.seed}"
 
     @property
     def trains(self) -> bool:
-        """Whether there is anything to train."""
+        """Whether the method trains."""
         return self.method not in ("gobo", "minmax")
 
     @property
-    def asks_teacher(self) -> bool:
-        """Whether its training looks at the teacher's outputs."""
+    def is_distilled(self) -> bool:
+        """Whether it is trained on the teacher's outputs."""
         return self.method in ("ternarybert", "tinybert")
 
 
 def make_cells(methods: Sequence[str], bits: Sequence[str]) -> list[Cell]:
-    """Every method at each of the bits that it can have; without bits, at its usual ones."""
+    """Return every method at each of the given bits that it supports; without bits, at its defaults."""
     cells = []
     for method in methods:
-        if method not in KINDS:
-            raise OptionError(f"unknown method '{method}'{suggest(method, KINDS)}")
-        kind = KINDS[method]
-        wanted = [b for b in bits if re.fullmatch(kind.possible, b)] if bits else list(kind.bits)
+        if method not in METHOD_INFO:
+            raise OptionError(f"unknown method '{method}'{suggest(method, METHOD_INFO)}")
+        info = METHOD_INFO[method]
+        wanted = [b for b in bits if re.fullmatch(info.possible, b)] if bits else list(info.bits)
         if not wanted:
-            raise OptionError(f"{method} cannot have {' or '.join(bits)} bits; usual are {', '.join(kind.bits)}")
-        source = method if kind.source else None
+            raise OptionError(f"{method} does not support {' or '.join(bits)}; its defaults are {', '.join(info.bits)}")
+        source = method if info.source else None
         cells += [Cell(method, each, source=source) for each in wanted]
     return list(dict.fromkeys(cells))
 
 
 def with_seeds(cells: Sequence[Cell], seeds: Sequence[int]) -> list[Cell]:
-    """Each cell once for every seed; what does not depend on one, once."""
+    """Return each cell once for every seed; methods that do not depend on a seed, once."""
     return [replace(cell, seed=seed) for cell in cells for seed in (seeds if cell.method != "gobo" else seeds[:1])]

@@ -1,4 +1,4 @@
-"""The paper's Figure 1 for the model at hand: size against score, ours in red."""
+"""The paper's Figure 1 for the user's model: size against score, TernaryBERT in red."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ternarybert.compare.tables import Row
+from ternarybert.compare.tables import ComparisonRow
 from ternarybert.errors import MissingExtraError
 
 if TYPE_CHECKING:
@@ -19,18 +19,30 @@ _STYLES: dict[str, dict[str, Any]] = {
     "compression": {"marker": "^", "color": "#6b7b83", "label": "other compression"},
     "teacher": {"marker": "*", "color": "#222222", "label": "teacher, float32"},
 }
-# Where a label may go, in points from its marker; the first place that is free is taken.
-_PLACES = [(7, 4), (7, -11), (-7, 4), (-7, -11), (0, 10), (0, -16), (7, 16), (-7, 16), (7, -24), (-7, -24), (0, 24)]
+# Offsets of a label from its marker, in points; the first one that is free is used.
+_LABEL_OFFSETS = [
+    (7, 4),
+    (7, -11),
+    (-7, 4),
+    (-7, -11),
+    (0, 10),
+    (0, -16),
+    (7, 16),
+    (-7, 16),
+    (7, -24),
+    (-7, -24),
+    (0, 24),
+]
 
 
 def require_matplotlib() -> None:
-    """Better before hours of work than after them."""
+    """Raise an error if matplotlib is missing: better before hours of work than after."""
     if importlib.util.find_spec("matplotlib") is None:
         raise MissingExtraError("matplotlib is missing: pip install 'ternarybert[report]'")
 
 
-def draw(rows: Sequence[Row], metric: str, title: str, *paths: Path) -> None:
-    """Write the figure in the formats that the files' names end with."""
+def draw(rows: Sequence[ComparisonRow], metric: str, title: str, *paths: Path) -> None:
+    """Write the figure; the suffixes of the paths select the formats."""
     require_matplotlib()
     from matplotlib.figure import Figure
 
@@ -54,39 +66,39 @@ def draw(rows: Sequence[Row], metric: str, title: str, *paths: Path) -> None:
     axes.grid(alpha=0.25)
     axes.spines[["top", "right"]].set_visible(False)
     axes.legend(frameon=False, fontsize=8, loc="lower right")
-    figure.canvas.draw()  # only now is it known where points and texts are
+    figure.canvas.draw()  # computes the positions of points and texts
     _label(axes, shown, metric)
     for path in paths:
         figure.savefig(path, dpi=150)
 
 
-def _label(axes: Axes, rows: Sequence[Row], metric: str) -> None:
-    """A name at every point, none over another where there is room."""
+def _label(axes: Axes, rows: Sequence[ComparisonRow], metric: str) -> None:
+    """Label every point, without overlaps where possible."""
     from matplotlib.transforms import Bbox
 
     points = [axes.transData.transform((row.mib or 0.0, (row.scores or {})[metric])) for row in rows]
     taken = [Bbox.from_bounds(x - 6, y - 6, 12, 12) for x, y in points]
     for row in rows:
         text = row.label if row.family == "teacher" else f"{row.label} {row.bits}"
-        for place in _PLACES:
-            side = "left" if place[0] > 0 else "right" if place[0] < 0 else "center"
-            note = axes.annotate(
+        for offset in _LABEL_OFFSETS:
+            side = "left" if offset[0] > 0 else "right" if offset[0] < 0 else "center"
+            label = axes.annotate(
                 text,
                 (row.mib or 0.0, (row.scores or {})[metric]),
-                place,
+                offset,
                 textcoords="offset points",
                 ha=side,
                 fontsize=7.5,
                 color=_STYLES[row.family]["color"],
             )
-            box = note.get_window_extent()
-            if place == _PLACES[-1] or not (box.count_overlaps(taken) or _leaves(axes, box)):
+            box = label.get_window_extent()
+            if offset == _LABEL_OFFSETS[-1] or not (box.count_overlaps(taken) or _sticks_out(axes, box)):
                 taken.append(box)
                 break
-            note.remove()
+            label.remove()
 
 
-def _leaves(axes: Axes, box: Any) -> bool:
-    """Whether a label would stick out."""
+def _sticks_out(axes: Axes, box: Any) -> bool:
+    """Whether a label would leave the axes."""
     inside = axes.get_window_extent()
     return bool(box.x0 < inside.x0 or box.x1 > inside.x1 or box.y0 < inside.y0 or box.y1 > inside.y1)

@@ -16,8 +16,17 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase, TrainerCallba
 from ternarybert.compare.cells import PRODUCT, Widths
 from ternarybert.compare.hessian import layer_sensitivities, mixed_bits, some_batches
 from ternarybert.compare.layers import ProductQuantizer, block_noise, freeze_codes
-from ternarybert.compare.models import Place, calibrate, layer_drop, quantize_model, shallower
-from ternarybert.compare.quantizers import BLOCK, RATE, WeightQuantizer, gobo, grouped, keep, minmax, symmetric
+from ternarybert.compare.models import QuantizableWeight, calibrate, layer_drop, quantize_model, shallower
+from ternarybert.compare.quantizers import (
+    BLOCK,
+    NOISE_RATE,
+    WeightQuantizer,
+    gobo,
+    grouped,
+    minmax,
+    symmetric,
+    unquantized,
+)
 from ternarybert.errors import OptionError
 from ternarybert.recipe import Bits, Distill, Recipe, Stage, WeightScheme
 from ternarybert.student import make_student
@@ -114,7 +123,7 @@ def qbert(lesson: Lesson) -> Student:
     if widths.w_high is not None:
         by_layer = mixed_bits(layer_sensitivities(lesson.copy(), lesson.room), widths.w, widths.w_high)
 
-    def quantizer(place: Place) -> WeightQuantizer:
+    def quantizer(place: QuantizableWeight) -> WeightQuantizer:
         bits = widths.e if place.is_embedding else widths.w if place.layer is None else by_layer[place.layer]
         return partial(grouped, bits=bits)
 
@@ -139,7 +148,7 @@ def quant_noise(lesson: Lesson) -> Student:
         model = quantize_model(
             lesson.copy(),
             lambda place: ProductQuantizer(place.module.weight),
-            noise=block_noise(RATE, BLOCK, proxy=True),
+            noise=block_noise(NOISE_RATE, BLOCK, proxy=True),
         )
         return Student(model, callbacks=(FreezeCodes(),))
     widths = lesson.widths
@@ -147,7 +156,7 @@ def quant_noise(lesson: Lesson) -> Student:
         lesson.copy(),
         lambda place: partial(minmax, bits=widths.e if place.is_embedding else widths.w),
         activation_bits=widths.a,
-        noise=block_noise(RATE, BLOCK, proxy=False),
+        noise=block_noise(NOISE_RATE, BLOCK, proxy=False),
     )
     return Student(model)
 
@@ -200,8 +209,8 @@ def _distilled(start: PreTrainedModel, recipe: Recipe) -> Student:
 def _post_training(lesson: Lesson, quantize: Callable[[Any, int], Any]) -> PreTrainedModel:
     widths = lesson.widths
 
-    def quantizer(place: Place) -> WeightQuantizer:
+    def quantizer(place: QuantizableWeight) -> WeightQuantizer:
         bits = widths.e if place.is_embedding else widths.w
-        return keep if bits == 32 else partial(quantize, bits=bits)  # type: ignore[call-arg]
+        return unquantized if bits == 32 else partial(quantize, bits=bits)  # type: ignore[call-arg]
 
     return quantize_model(lesson.copy(), quantizer, activation_bits=widths.a)

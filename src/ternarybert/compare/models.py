@@ -1,8 +1,8 @@
-"""Models of the baselines, made of a Hugging Face encoder by swapping its layers.
+"""Models of the baselines: a Hugging Face encoder with its layers replaced.
 
-What is quantized is what our student quantizes: the linear layers inside the Transformer layers, the pooler and the
-word embedding; activations at the inputs of those linear layers. The two products inside attention stay in float, which
-is in the baselines' favour.
+Baselines quantize the same weights as our student: the linear layers inside the Transformer layers, the pooler and the
+word embedding; and activations at the inputs of those linear layers. The two products inside attention stay in float,
+which favours the baselines.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ from ternarybert.student.activations import Padding
 
 
 @dataclass(frozen=True)
-class Place:
-    """Where a weight is that is to be quantized."""
+class QuantizableWeight:
+    """A layer whose weight is quantized, and its name in the model."""
 
-    name: str  # of the module, below the encoder
+    name: str  # of the module, relative to the encoder
     module: nn.Linear | nn.Embedding
-    layer: int | None  # the number of its Transformer layer
+    layer: int | None  # index of its Transformer layer
 
     @property
     def is_embedding(self) -> bool:
@@ -38,43 +38,43 @@ class Place:
         return isinstance(self.module, nn.Embedding)
 
 
-def places(model: PreTrainedModel) -> list[Place]:
-    """All weights that are quantized, in the model's order."""
-    family, encoder = family_of(model.config), model.base_model
-    found = [Place(family.w_e, encoder.get_submodule(family.w_e), None)]
+def quantizable_weights(model: PreTrainedModel) -> list[QuantizableWeight]:
+    """Return all weights that are quantized, in the order of the model."""
+    family, encoder = family_of(model), model.base_model
+    weights = [QuantizableWeight(family.w_e, encoder.get_submodule(family.w_e), None)]
     for number, layer in enumerate(encoder.get_submodule(family.layers)):
         for name, module in layer.named_modules():
             if isinstance(module, nn.Linear):
-                found.append(Place(f"{family.layers}.{number}.{name}", module, number))
+                weights.append(QuantizableWeight(f"{family.layers}.{number}.{name}", module, number))
     if family.w_p is not None and getattr(encoder, "pooler", None) is not None:
-        found.append(Place(family.w_p, encoder.get_submodule(family.w_p), None))
-    return found
+        weights.append(QuantizableWeight(family.w_p, encoder.get_submodule(family.w_p), None))
+    return weights
 
 
 def quantize_model(
     model: PreTrainedModel,
-    quantizer: Callable[[Place], WeightQuantizer],
+    quantizer: Callable[[QuantizableWeight], WeightQuantizer],
     *,
     activation_bits: int = 32,
     symmetric: bool = False,
     noise: Noise | None = None,
 ) -> PreTrainedModel:
-    """Swap the layers of `model` itself for ones that quantize."""
+    """Replace the layers of `model` in place by quantizing ones."""
     padding, encoder = Padding(), model.base_model
     encoder.register_forward_pre_hook(padding, with_kwargs=True)
     layer: nn.Module
-    for place in places(model):
-        if isinstance(place.module, nn.Embedding):
-            layer = BaselineEmbedding.from_embedding(place.module, quantizer(place), noise)
+    for weight in quantizable_weights(model):
+        if isinstance(weight.module, nn.Embedding):
+            layer = BaselineEmbedding.from_embedding(weight.module, quantizer(weight), noise)
         else:
             moving = None if activation_bits == 32 else MovingRange(activation_bits, padding, symmetric=symmetric)
-            layer = BaselineLinear.from_linear(place.module, quantizer(place), moving, noise)
-        encoder.set_submodule(place.name, layer)
+            layer = BaselineLinear.from_linear(weight.module, quantizer(weight), moving, noise)
+        encoder.set_submodule(weight.name, layer)
     return model
 
 
 def calibrate(model: PreTrainedModel, batches: list[dict[str, Tensor]]) -> None:
-    """Let the ranges see some batches, with everything else as in evaluation: post-training quantization."""
+    """Run batches to set activation ranges, with everything else in evaluation mode: post-training quantization."""
     ranges = [module for module in model.modules() if isinstance(module, MovingRange)]
     model.eval()
     for module in ranges:
@@ -85,16 +85,16 @@ def calibrate(model: PreTrainedModel, batches: list[dict[str, Tensor]]) -> None:
     model.eval()
 
 
-class Droppable(nn.Module):
-    """A Transformer layer that is skipped at random in training and, unless it is kept, always afterwards."""
+class DroppableLayer(nn.Module):
+    """A Transformer layer that is skipped at random in training and, unless `kept`, always in evaluation."""
 
     def __init__(self, layer: nn.Module, rate: float, *, kept: bool) -> None:
         super().__init__()
         self.layer, self.rate, self.kept = layer, rate, kept
 
     def forward(self, hidden_states: Tensor, *args: Any, **kwargs: Any) -> Any:
-        """The layer, or what it is fed with."""
-        # Not torch's generator: a draw more or less there would change all dropout after it.
+        """Apply the layer, or return its input."""
+        # Not torch's generator: an extra draw there would change all later dropout.
         skipped = random.random() < self.rate if self.training else not self.kept
         return hidden_states if skipped else self.layer(hidden_states, *args, **kwargs)
 
@@ -102,27 +102,27 @@ class Droppable(nn.Module):
 def layer_drop(model: PreTrainedModel, keep_every: int = 2) -> PreTrainedModel:
     """LayerDrop (Fan et al., 2020): train with random depth, then keep every second layer.
 
-    The rate is the one the authors advise for a target depth: the share of layers that will go.
+    The drop rate is the one that the authors recommend for a target depth: the share of layers to remove.
     """
     layers = model.base_model.get_submodule(family_of(model.config).layers)
     kept = set(range(keep_every - 1, len(layers), keep_every))
     rate = 1 - len(kept) / len(layers)
     for number, layer in enumerate(list(layers)):
-        layers[number] = Droppable(layer, rate, kept=number in kept)
+        layers[number] = DroppableLayer(layer, rate, kept=number in kept)
     return model
 
 
 def dropped_parameters(model: nn.Module) -> int:
-    """How many parameters of a model with dropped layers are never used again."""
-    dropped = [module for module in model.modules() if isinstance(module, Droppable) and not module.kept]
+    """The number of parameters in layers that evaluation skips."""
+    dropped = [module for module in model.modules() if isinstance(module, DroppableLayer) and not module.kept]
     return sum(parameter.numel() for module in dropped for parameter in module.parameters())
 
 
 def shallower(model: PreTrainedModel, keep_every: int = 2) -> PreTrainedModel:
-    """A student with every second layer of the teacher, as TinyBERT's layer map pairs them."""
-    name, depth = family_of(model.config).layers, model.config.num_hidden_layers
+    """Copy a model with every second layer, as paired by TinyBERT's layer map."""
+    name, depth = family_of(model).layers, model.config.num_hidden_layers
     if depth % keep_every:
-        raise UnsupportedModelError(f"{depth} layers cannot be halved; TinyBERT needs an even number")
+        raise UnsupportedModelError(f"the model has {depth} layers; TinyBERT needs a multiple of {keep_every}")
     student = copy.deepcopy(model)
     kept = list(student.base_model.get_submodule(name))[keep_every - 1 :: keep_every]
     student.base_model.set_submodule(name, nn.ModuleList(kept))

@@ -1,11 +1,7 @@
-"""The grids that have a name: all methods, and the paper's tables for the user's own model.
+"""The paper's tables: the printed numbers, and the cell that is the same experiment here; and the named grids of cells.
 
-MERGED-DOCS:
-The paper's tables: what it printed, and the cell that is the same experiment here.
-
-Figures are those of TernaryBERT (EMNLP 2020), scores in percent, sizes in what it calls MB (2^20 bytes). Where a table
-has two figures, they are in the order of `METRICS`. A row without a cell is not run here, and says why.
-
+The numbers are those of TernaryBERT (EMNLP 2020): scores in percent, sizes in MB of 2^20 bytes. Where a table has two
+scores, they are in the order of `METRICS`. A row without a cell is not run here and has a reason.
 """
 
 from __future__ import annotations
@@ -13,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from ternarybert.compare.cells import KINDS, Cell, make_cells
+from ternarybert.compare.cells import METHOD_INFO, Cell, make_cells
 
-# Evaluation set (None: all of them) and metric of each printed figure.
+# Evaluation set (None: all of them) and metric of each printed score.
 METRICS: Mapping[str, tuple[tuple[str | None, str], ...]] = {
     "mnli": (("dev_matched", "accuracy"), ("dev_mismatched", "accuracy")),
     "qqp": ((None, "f1"), (None, "accuracy")),
@@ -32,15 +28,15 @@ Scores = Mapping[str, tuple[float, ...]]
 
 
 @dataclass(frozen=True)
-class Printed:
-    """A row of one of the paper's tables."""
+class PaperRow:
+    """A row of a table of the paper."""
 
     label: str
     bits: str
     size: int | None = None
     scores: Scores = field(default_factory=dict)
     cell: Cell | None = None
-    why: str = ""  # it is not run here
+    why: str = ""  # not run here
 
 
 @dataclass(frozen=True)
@@ -48,16 +44,16 @@ class Experiment:
     """A table of the paper."""
 
     title: str
-    rows: tuple[Printed, ...]
+    rows: tuple[PaperRow, ...]
 
     @property
     def cells(self) -> list[Cell]:
-        """What can be run."""
+        """The cells that can be run."""
         return [row.cell for row in self.rows if row.cell is not None]
 
     @property
     def tasks(self) -> list[str]:
-        """The tasks that it has figures for."""
+        """The tasks with printed scores."""
         return list(dict.fromkeys(task for row in self.rows for task in row.scores))
 
 
@@ -80,13 +76,13 @@ DISTIL, ALBERT = (Cell(name, "32-32-32", source=name) for name in ("distilbert",
 
 
 def _glue(text: str) -> dict[str, tuple[float, ...]]:
-    """Scores of the eight tasks in the paper's order; `-` was not reported."""
-    found = {}
+    """Parse the scores of the eight tasks in the paper's order; `-` was not reported."""
+    scores = {}
     for task, figures in zip(_GLUE, text.split(), strict=True):
         numbers = tuple(float(figure) for figure in figures.split("/") if figure != "-")
         if numbers:
-            found[task] = numbers
-    return found
+            scores[task] = numbers
+    return scores
 
 
 def _qbert(bits: str) -> Cell:
@@ -100,7 +96,7 @@ _SQUAD = {
     "twn": {"squad": (79.9, 87.4), "squad_v2": (73.1, 76.4)},
     "lat": {"squad": (80.1, 87.5), "squad_v2": (73.3, 76.6)},
 }
-TEACHER = Printed(
+TEACHER = PaperRow(
     "BERT",
     "32-32-32",
     418,
@@ -111,44 +107,44 @@ MAIN = Experiment(
     "Tables 1 and 3: development sets of GLUE and SQuAD",
     (
         TEACHER,
-        Printed(
+        PaperRow(
             "TinyBERT", "32-32-32", 258, _glue("84.5/84.5 88.0/91.1 91.1 93.0 54.1 89.8/89.6 91.0/87.3 71.8"), TINY
         ),
-        Printed("Q-BERT", "2-8-8", 43, _glue("76.6/77.0 - - 84.6 - - - -") | _SQUAD["qbert"], _qbert("2-8-8")),
-        Printed(
+        PaperRow("Q-BERT", "2-8-8", 43, _glue("76.6/77.0 - - 84.6 - - - -") | _SQUAD["qbert"], _qbert("2-8-8")),
+        PaperRow(
             "Q2BERT",
             "2-8-8",
             43,
             _glue("47.2/47.3 67.0/75.9 61.3 80.6 0 4.4/4.7 81.2/68.4 52.7") | _SQUAD["q2bert"],
             Q2,
         ),
-        Printed(
+        PaperRow(
             _TWN_NAME,
             "2-2-8",
             28,
             _glue("83.3/83.3 86.7/90.1 91.1 92.8 55.7 87.9/87.7 91.2/87.5 72.9") | _SQUAD["twn"],
             TWN,
         ),
-        Printed(
+        PaperRow(
             _LAT_NAME,
             "2-2-8",
             28,
             _glue("83.5/83.4 86.6/90.1 91.5 92.5 54.3 87.9/87.6 91.1/87.0 72.2") | _SQUAD["lat"],
             LAT,
         ),
-        Printed(
+        PaperRow(
             "TernaryTinyBERT",
             "2-2-8",
             18,
             _glue("83.4/83.8 87.2/90.5 89.9 93.0 53.0 86.9/86.5 91.5/88.0 71.8"),
             TERNARY_TINY,
         ),
-        Printed("Q-BERT", "8-8-8", 106, _glue("83.9/83.8 - - 92.9 - - - -"), _qbert("8-8-8")),
-        Printed("Q8BERT", "8-8-8", 106, _glue("- 88.0/- 90.6 92.2 58.5 89.0/- 89.6/- 68.8"), Q8),
-        Printed(
+        PaperRow("Q-BERT", "8-8-8", 106, _glue("83.9/83.8 - - 92.9 - - - -"), _qbert("8-8-8")),
+        PaperRow("Q8BERT", "8-8-8", 106, _glue("- 88.0/- 90.6 92.2 58.5 89.0/- 89.6/- 68.8"), Q8),
+        PaperRow(
             "8-bit BERT", "8-8-8", 106, _glue("84.2/84.7 87.1/90.5 91.8 93.7 60.6 89.7/89.3 90.8/87.3 71.8"), EIGHT
         ),
-        Printed(
+        PaperRow(
             "8-bit TinyBERT",
             "8-8-8",
             65,
@@ -159,10 +155,10 @@ MAIN = Experiment(
 )
 
 
-def _granularity(embedding: str, weight: str, *scores: float) -> Printed:
+def _granularity(embedding: str, weight: str, *scores: float) -> PaperRow:
     changes = (("embedding.granularity", embedding), ("weight.granularity", weight))
     label = f"embedding {embedding}-wise, weights {weight}-wise"
-    return Printed(label, "2-2-8", None, {"mnli": scores}, Cell("ternarybert", "2-2-8", label, changes))
+    return PaperRow(label, "2-2-8", None, {"mnli": scores}, Cell("ternarybert", "2-2-8", label, changes))
 
 
 GRANULARITY = Experiment(
@@ -176,9 +172,9 @@ GRANULARITY = Experiment(
 )
 
 
-def _activation(scheme: str, *scores: float) -> Printed:
+def _activation(scheme: str, *scores: float) -> PaperRow:
     cell = Cell("ternarybert", "2-2-8", f"activations {scheme}", (("activation.scheme", scheme),))
-    return Printed(cell.label, "2-2-8", None, {"squad": scores}, cell)
+    return PaperRow(cell.label, "2-2-8", None, {"squad": scores}, cell)
 
 
 ACTIVATION = Experiment(
@@ -187,8 +183,8 @@ ACTIVATION = Experiment(
 )
 
 
-def _distillation(label: str, changes: tuple[tuple[str, str], ...], **scores: tuple[float, ...]) -> Printed:
-    return Printed(label, "2-2-8", None, scores, Cell("ternarybert", "2-2-8", label, changes))
+def _distillation(label: str, changes: tuple[tuple[str, str], ...], **scores: tuple[float, ...]) -> PaperRow:
+    return PaperRow(label, "2-2-8", None, scores, Cell("ternarybert", "2-2-8", label, changes))
 
 
 DISTILLATION = Experiment(
@@ -199,24 +195,24 @@ DISTILLATION = Experiment(
         _distillation("-Trm-logits", _NO_LOGITS, mnli=(80.8, 81.1), cola=(45.4,), rte=(56.3,), squad=(74.3, 83.2)),
     ),
 )
-INITIALISATION = Experiment(
+INITIALIZATION = Experiment(
     "Table 7: data augmentation and initialization",
     (
-        Printed(
+        PaperRow(
             "TernaryBERT",
             "2-2-8",
             None,
             {"cola": (55.7,), "mrpc": (91.2, 87.5), "rte": (72.9,)},
             why="with data augmentation: ternarybert ternarize --augment",
         ),
-        Printed(
+        PaperRow(
             "-Data augmentation",
             "2-2-8",
             None,
             {"cola": (50.7,), "mrpc": (91.0, 87.5), "rte": (68.2,)},
             Cell("ternarybert", "2-2-8", "from the fine-tuned model"),
         ),
-        Printed(
+        PaperRow(
             "-Initialization",
             "2-2-8",
             None,
@@ -227,8 +223,8 @@ INITIALISATION = Experiment(
 )
 
 
-def _mnli(label: str, bits: str, size: int, score: float, cell: Cell | None = None, why: str = "") -> Printed:
-    return Printed(label, bits, size, {"mnli": (score,)}, cell, why)
+def _mnli(label: str, bits: str, size: int, score: float, cell: Cell | None = None, why: str = "") -> PaperRow:
+    return PaperRow(label, bits, size, {"mnli": (score,)}, cell, why)
 
 
 _NO_CHECKPOINT = "no such checkpoint is published"
@@ -260,9 +256,11 @@ COMPARISON = Experiment(
 THREE_BIT = Experiment(
     "Table 10: 3-bit BERT and TinyBERT",
     (
-        Printed(_LAT_NAME, "2-2-8", 28, _glue("83.5/83.4 86.6/90.1 91.5 92.5 54.3 87.9/87.6 91.1/87.0 72.2"), LAT),
-        Printed("3-bit BERT", "3-3-8", 41, _glue("84.2/84.7 86.9/90.4 92.0 92.8 54.4 88.6/88.3 91.3/87.5 70.8"), THREE),
-        Printed(
+        PaperRow(_LAT_NAME, "2-2-8", 28, _glue("83.5/83.4 86.6/90.1 91.5 92.5 54.3 87.9/87.6 91.1/87.0 72.2"), LAT),
+        PaperRow(
+            "3-bit BERT", "3-3-8", 41, _glue("84.2/84.7 86.9/90.4 92.0 92.8 54.4 88.6/88.3 91.3/87.5 70.8"), THREE
+        ),
+        PaperRow(
             "3-bit TinyBERT",
             "3-3-8",
             25,
@@ -274,8 +272,8 @@ THREE_BIT = Experiment(
 MIXED = Experiment(
     "Table 9: mixed-precision Q-BERT",
     (
-        Printed("Q-BERT", "2/3-8-8", 46, {"sst2": (92.1,), "squad": (79.3, 87.0)}, _qbert("2/3-8-8")),
-        Printed(_TWN_NAME, "2-2-8", 28, {"sst2": (92.8,), "squad": (79.9, 87.4)}, TWN),
+        PaperRow("Q-BERT", "2/3-8-8", 46, {"sst2": (92.1,), "squad": (79.3, 87.0)}, _qbert("2/3-8-8")),
+        PaperRow(_TWN_NAME, "2-2-8", 28, {"sst2": (92.8,), "squad": (79.9, 87.4)}, TWN),
     ),
 )
 EXPERIMENTS: Mapping[str, Experiment] = {
@@ -283,15 +281,14 @@ EXPERIMENTS: Mapping[str, Experiment] = {
     "granularity": GRANULARITY,
     "activation": ACTIVATION,
     "distillation": DISTILLATION,
-    "init": INITIALISATION,
+    "init": INITIALIZATION,
     "comparison": COMPARISON,
     "qbert": MIXED,
     "3bit": THREE_BIT,
 }
 
-
-# Everything that can be made of the teacher alone.
-ALONE = [name for name, kind in KINDS.items() if kind.source is None and name != "layerdrop-quarter"]
+# Methods that need no other pre-trained model than the teacher.
+ALONE = [name for name, info in METHOD_INFO.items() if info.source is None and name != "layerdrop-quarter"]
 
 GRIDS: Mapping[str, list[Cell]] = {
     "all": [*make_cells(ALONE, []), LAT],
@@ -300,6 +297,6 @@ GRIDS: Mapping[str, list[Cell]] = {
     "granularity": GRANULARITY.cells,
     "activation": ACTIVATION.cells,
     "distillation": DISTILLATION.cells,
-    "initialisation": INITIALISATION.cells,
+    "initialisation": INITIALIZATION.cells,
     "3bit": THREE_BIT.cells,
 }

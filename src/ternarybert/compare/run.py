@@ -262,7 +262,7 @@ def compare(
     left = [cell for cell in cells if cell not in done]
     timed = bool(comparison.minutes_per_cell or comparison.budget)
     room.ask(comparison.now)
-    asks = sum(cell.asks_teacher for cell in left) if comparison.recipe.distill.masked else 0
+    asks = sum(cell.is_distilled for cell in left) if comparison.recipe.distill.masked else 0
     if asks > (0 if timed else 1):  # where time is short, none pays for the others
         room.remember_all(asking)
     if place.seconds is None and timed:
@@ -311,7 +311,7 @@ def _result(comparison: Comparison, cell: Cell, room: Classroom, place: Place, c
 
 def _lesson(comparison: Comparison, cell: Cell, room: Classroom) -> Lesson:
     recipe = comparison.recipe
-    if cell.asks_teacher:
+    if cell.is_distilled:
         recipe = recipe.with_bits(cell.bits).override(dict(cell.changes))
     source = comparison.source(cell)
     if cell.source is not None and source is None:

@@ -1,4 +1,4 @@
-"""How large a student is: the bits that it stores, all of them counted."""
+"""The size of a student: all the bits that it stores, counted."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from ternarybert.training.export import packed_model
 
 
 @dataclass(frozen=True)
-class Size:
-    """Bits by what they are for."""
+class StudentSize:
+    """Stored bits by purpose."""
 
     parts: Mapping[str, int]
 
@@ -32,7 +32,7 @@ class Size:
 
     @property
     def mib(self) -> float:
-        """What the paper calls MB."""
+        """Size in MiB, which the paper calls MB."""
         return self.bytes / 2**20
 
     def as_dict(self) -> dict[str, Any]:
@@ -40,17 +40,19 @@ class Size:
         return {"bytes": self.bytes, "mib": self.mib, "bits": dict(self.parts)}
 
 
-def float_size(model: nn.Module) -> Size:
-    """All parameters in float32."""
-    return Size({"float32": sum(parameter.numel() for parameter in model.parameters()) * FLOAT})
+def float_size(model: nn.Module) -> StudentSize:
+    """The size of all parameters in float32."""
+    return StudentSize({"float32": sum(parameter.numel() for parameter in model.parameters()) * FLOAT})
 
 
-def size_of(model: PreTrainedModel, recipe: Recipe) -> Size:
-    """A student's size: ours as the packed folder has it, a baseline's by its own quantizers."""
+def size_of(model: PreTrainedModel, recipe: Recipe) -> StudentSize:
+    """The size of a student: ours as in the packed folder, a baseline's as counted by its quantizers."""
     if any(True for _ in quantized_layers(model)):
         tensors = inspect_model(packed_model(model, recipe)).tensors
         floats = 8 * sum(tensor.bytes for tensor in tensors if tensor.bits == FLOAT)
-        return Size({"codes and scales": 8 * sum(tensor.bytes for tensor in tensors) - floats, "float32": floats})
+        return StudentSize(
+            {"codes and scales": 8 * sum(tensor.bytes for tensor in tensors) - floats, "float32": floats}
+        )
     parts: Counter[str] = Counter()
     rest = sum(parameter.numel() for parameter in model.parameters()) - dropped_parameters(model)
     for module in model.modules():
@@ -60,4 +62,4 @@ def size_of(model: PreTrainedModel, recipe: Recipe) -> Size:
         elif isinstance(module, MovingRange):
             parts["ranges"] += (1 if module.symmetric else 2) * FLOAT
     parts["float32"] += rest * FLOAT
-    return Size(dict(parts))
+    return StudentSize(dict(parts))

@@ -1,7 +1,6 @@
-"""A table of the paper beside what was measured here: printed, ours, difference.
+"""Results of a comparison as tables: rows of a folder, and the paper's tables beside what was measured here.
 
-MERGED-DOCS:
-A comparison's folder as rows: one for the teacher, one for each method and bits, seeds taken together.
+A folder has a row for the teacher and one for each method and bits, averaged over seeds.
 """
 
 from __future__ import annotations
@@ -13,26 +12,29 @@ from statistics import mean, stdev
 from typing import Any
 
 from ternarybert.compare.cells import Cell
-from ternarybert.compare.paper import METRICS, TEACHER, Experiment, Printed
+from ternarybert.compare.paper import METRICS, TEACHER, Experiment, PaperRow
 from ternarybert.compare.run import Place
 from ternarybert.storage import write_json
 
 MIB = 2**20
+_BERT_BASE = {"model_type": "bert", "num_hidden_layers": 12, "hidden_size": 768, "vocab_size": 30522}
 
 
 @dataclass(frozen=True)
-class Row:
-    """A method at some bits."""
+class ComparisonRow:
+    """A method at some bits, averaged over seeds."""
 
     label: str
     bits: str
     family: str
     bytes: int | None = None
     ratio: float | None = None
-    scores: dict[str, float] | None = None  # of the last student, the mean over the seeds
-    best: dict[str, float] | None = None  # the same of the best on the evaluation set, which flatters
+    scores: dict[str, float] | None = None  # of the last student
+    best: dict[str, float] | None = (
+        None  # of the best evaluation; optimistically biased, because it was chosen on the same rows
+    )
     sets: dict[str, dict[str, float]] | None = None
-    spread: dict[str, float] | None = None  # standard deviation over the seeds, where there are several
+    spread: dict[str, float] | None = None  # standard deviation over several seeds
     seeds: tuple[int, ...] = ()
     steps: float | None = None
     seconds: float | None = None
@@ -41,14 +43,14 @@ class Row:
 
     @property
     def mib(self) -> float | None:
-        """What the paper calls MB."""
+        """Size in MiB, which the paper calls MB."""
         return None if self.bytes is None else self.bytes / MIB
 
 
-def rows_of(place: Place, cells: Sequence[Cell], teacher: dict[str, Any]) -> list[Row]:
-    """The teacher and every cell that was tried, in the grid's order."""
+def rows_of(place: Place, cells: Sequence[Cell], teacher: dict[str, Any]) -> list[ComparisonRow]:
+    """Return a row for the teacher and for every cell that was tried, in the order of the grid."""
     rows = [
-        Row(
+        ComparisonRow(
             "teacher",
             "32-32-32",
             "teacher",
@@ -61,21 +63,21 @@ def rows_of(place: Place, cells: Sequence[Cell], teacher: dict[str, Any]) -> lis
     ]
     for group in dict.fromkeys(cell.group for cell in cells):
         same = [cell for cell in cells if cell.group == group]
-        found = [(cell, result) for cell in same if (result := place.result(cell)) is not None]
-        if found:
-            rows.append(_row(found))
+        results = [(cell, result) for cell in same if (result := place.result(cell)) is not None]
+        if results:
+            rows.append(_row(results))
     return rows
 
 
-def _row(found: list[tuple[Cell, dict[str, Any]]]) -> Row:
-    cell = found[0][0]
-    done = [(each, result) for each, result in found if "failed" not in result]
+def _row(tried: list[tuple[Cell, dict[str, Any]]]) -> ComparisonRow:
+    cell = tried[0][0]
+    done = [(each, result) for each, result in tried if "failed" not in result]
     if not done:
-        return Row(cell.label, cell.bits, cell.family, failed=found[0][1]["failed"], group=cell.group)
+        return ComparisonRow(cell.label, cell.bits, cell.family, failed=tried[0][1]["failed"], group=cell.group)
     results = [result for _, result in done]
     finals = [result["student"]["final"] for result in results]
     names = finals[0]["scores"]
-    return Row(
+    return ComparisonRow(
         cell.label,
         cell.bits,
         cell.family,
@@ -95,8 +97,8 @@ def _row(found: list[tuple[Cell, dict[str, Any]]]) -> Row:
     )
 
 
-def markdown(rows: Sequence[Row], metrics: Sequence[str]) -> str:
-    """The table for a document; a method that could not be run is named below it."""
+def markdown(rows: Sequence[ComparisonRow], metrics: Sequence[str]) -> str:
+    """The table as Markdown; methods that could not be run are listed below it."""
     head = ["method", "W-E-A", "size, MiB", "smaller", *metrics, "agreement", "steps", "minutes"]
     lines = [f"| {' | '.join(head)} |", "|---|---|" + "---:|" * (len(head) - 2)]
     for row in rows:
@@ -106,8 +108,8 @@ def markdown(rows: Sequence[Row], metrics: Sequence[str]) -> str:
     return "\n".join([*lines, *([""] if missing else []), *missing]) + "\n"
 
 
-def figures(row: Row, metrics: Sequence[str]) -> list[str]:
-    """A row's numbers as text."""
+def figures(row: ComparisonRow, metrics: Sequence[str]) -> list[str]:
+    """The numbers of a row as text."""
     scores, spread = row.scores or {}, row.spread or {}
     shown = [
         "" if name not in scores else f"{scores[name]:.1f}" + (f" ± {spread[name]:.1f}" if name in spread else "")
@@ -122,71 +124,70 @@ def figures(row: Row, metrics: Sequence[str]) -> list[str]:
     ]
 
 
-def write(place: Place, rows: Sequence[Row], teacher: dict[str, Any]) -> None:
-    """The table as Markdown and as JSON, from which a report can be made."""
+def write(place: Place, rows: Sequence[ComparisonRow], teacher: dict[str, Any]) -> None:
+    """Write the table as Markdown and as JSON."""
     metrics = list(teacher["scores"]) or []
     (place.folder / "table.md").write_text(markdown(rows, metrics), encoding="utf-8")
     value = {"task": teacher["task"], "metric": teacher["metric"], "metrics": metrics, "rows": [*map(asdict, rows)]}
     write_json(place.folder / "table.json", json.loads(json.dumps(value)))
 
 
-BASE = {"model_type": "bert", "num_hidden_layers": 12, "hidden_size": 768, "vocab_size": 30522}
-
-
 @dataclass(frozen=True)
-class Figures:
-    """One task of one row, in the order of `METRICS`."""
+class TaskFigures:
+    """Printed and measured scores of one task, in the order of `METRICS`."""
 
     printed: tuple[float, ...]
     ours: tuple[float, ...] | None = None
 
     @property
     def differences(self) -> tuple[float, ...] | None:
-        """Ours less the printed ones, where both are known."""
+        """Measured minus printed scores, where both are known."""
         if self.ours is None:
             return None
         return tuple(ours - printed for ours, printed in zip(self.ours, self.printed, strict=False))
 
 
 @dataclass(frozen=True)
-class Line:
-    """A row of the paper and ours."""
+class PaperComparison:
+    """A row of the paper beside our measurements."""
 
     label: str
     bits: str
     printed_size: int | None
     size: float | None  # MiB, which is what the paper calls MB
-    tasks: dict[str, Figures]
+    tasks: dict[str, TaskFigures]
     note: str = ""
 
 
-def beside(experiment: Experiment, measured: Mapping[str, Sequence[Row]]) -> list[Line]:
-    """The paper's rows with the measured ones, which are given by task."""
+def compare_with_paper(
+    experiment: Experiment, measured: Mapping[str, Sequence[ComparisonRow]]
+) -> list[PaperComparison]:
+    """Return the rows of the paper beside the measured ones, which are given by task."""
     return [_line(row, measured) for row in experiment.rows]
 
 
-def _line(printed: Printed, measured: Mapping[str, Sequence[Row]]) -> Line:
-    found = {task: row for task, rows in measured.items() if (row := _find(printed, rows)) is not None}
-    tasks = dict.fromkeys([*printed.scores, *found])
-    sizes = [row.mib for row in found.values() if row.mib is not None]
-    failed = next((row.failed for row in found.values() if row.failed is not None), "")
-    return Line(
+def _line(printed: PaperRow, measured: Mapping[str, Sequence[ComparisonRow]]) -> PaperComparison:
+    ours = {task: row for task, rows in measured.items() if (row := _find(printed, rows)) is not None}
+    tasks = dict.fromkeys([*printed.scores, *ours])
+    sizes = [row.mib for row in ours.values() if row.mib is not None]
+    failed = next((row.failed for row in ours.values() if row.failed is not None), "")
+    return PaperComparison(
         printed.label,
         printed.bits,
         printed.size,
         sizes[0] if sizes else None,
-        {task: Figures(printed.scores.get(task, ()), _ours(task, found.get(task))) for task in tasks},
+        {task: TaskFigures(printed.scores.get(task, ()), _ours(task, ours.get(task))) for task in tasks},
         failed or ("" if printed is TEACHER else printed.why),
     )
 
 
-def _find(printed: Printed, rows: Sequence[Row]) -> Row | None:
+def _find(printed: PaperRow, rows: Sequence[ComparisonRow]) -> ComparisonRow | None:
     if printed is TEACHER:
         return next((row for row in rows if row.family == "teacher"), None)
     return next((row for row in rows if printed.cell is not None and row.group == printed.cell.group), None)
 
 
-def _ours(task: str, row: Row | None) -> tuple[float, ...] | None:
+def _ours(task: str, row: ComparisonRow | None) -> tuple[float, ...] | None:
     if row is None or row.scores is None or row.sets is None:
         return None
     known = METRICS[task]
@@ -194,9 +195,9 @@ def _ours(task: str, row: Row | None) -> tuple[float, ...] | None:
 
 
 def reproduce_markdown(
-    experiment: Experiment, lines: Sequence[Line], tasks: Sequence[str], notes: Sequence[str]
+    experiment: Experiment, lines: Sequence[PaperComparison], tasks: Sequence[str], notes: Sequence[str]
 ) -> str:
-    """The table as a document."""
+    """The comparison with the paper as Markdown."""
     head = ["method", "W-E-A", "MB, printed", "MiB, ours"]
     for task in tasks:
         names = "/".join(name for _, name in METRICS[task])
@@ -206,15 +207,15 @@ def reproduce_markdown(
     for line in lines:
         cells = [line.label, line.bits, _or_blank(line.printed_size), _or_blank(line.size, ".2f")]
         for task in tasks:
-            figures = line.tasks.get(task, Figures(()))
+            figures = line.tasks.get(task, TaskFigures(()))
             cells += [_joined(figures.printed), _joined(figures.ours), _joined(figures.differences, "+.1f")]
         out.append(f"| {' | '.join(cells)} |")
     missing = [f"- {line.label} {line.bits}: {line.note}" for line in lines if line.note]
     return "\n".join([*out, *(["", "Not run here:", "", *missing] if missing else [])]) + "\n"
 
 
-def as_dict(experiment: Experiment, lines: Sequence[Line], notes: Sequence[str]) -> dict[str, Any]:
-    """The same for JSON."""
+def as_dict(experiment: Experiment, lines: Sequence[PaperComparison], notes: Sequence[str]) -> dict[str, Any]:
+    """The comparison with the paper as plain values for JSON."""
     rows = [
         asdict(line)
         | {"tasks": {task: asdict(each) | {"differences": each.differences} for task, each in line.tasks.items()}}
@@ -224,21 +225,21 @@ def as_dict(experiment: Experiment, lines: Sequence[Line], notes: Sequence[str])
 
 
 def scale_notes(configs: Mapping[str, Mapping[str, Any]], rows: Mapping[str, int], effort: str | None) -> list[str]:
-    """How far the figures can be compared at all; `configs` are those of the models by name."""
+    """Notes on how far the scores are comparable; `configs` maps model names to their configurations."""
     notes = []
     for model, config in configs.items():
-        if any(config.get(name) != value for name, value in BASE.items()):
+        if any(config.get(name) != value for name, value in _BERT_BASE.items()):
             shape = f"{config.get('num_hidden_layers')} layers x {config.get('hidden_size')}"
             notes.append(
-                f"The model is {model} ({shape}), not BERT-base: this checks that the machinery works. The differences "
-                "say nothing about the paper."
+                f"The model is {model} ({shape}), not BERT-base. This shows that the code works; the differences say "
+                "nothing about the paper."
             )
     if effort is not None:
         notes.append(f"{effort}; the paper trains 3 epochs, or 1 with augmented data.")
     trained = ", ".join(f"{task} {count:,}" for task, count in rows.items())
     notes.append(
-        f"Training rows: {trained}. Figures are the last student's on the development set; the released code reports "
-        "the best of many evaluations on it. No data augmentation."
+        f"Training rows: {trained}. Scores are those of the last student on the development set; the released code "
+        "reports the best of many evaluations on it. No data augmentation."
     )
     return notes
 

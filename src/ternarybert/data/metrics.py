@@ -33,6 +33,7 @@ CLASSIFICATION = ("accuracy", "macro_f1", "matthews")
 REGRESSION = ("spearman", "pearson", "mse")
 # Without labels there is only the teacher to compare with.
 UNLABELLED = ("agreement",)
+MAX_CONFUSION_CLASSES = 12  # of a readable confusion matrix; with more, list the most frequent mistakes
 
 
 def accuracy(predictions: ArrayLike, references: ArrayLike) -> float:

@@ -1,5 +1,5 @@
-"""The whole way on real weights and real texts: teacher, ternary student, and both measured side by side.
+"""The whole workflow on real weights and real texts: a teacher, its ternary student, and both measured side by side.
 
-`sources.py` says where the weights and the reviews come from, `jobs.py` trains whatever is not there yet, `measure.py`
-compares. Everything takes its folders and rows as arguments, so that a tiny model goes the same way in seconds.
+`sources.py` locates the weights and the reviews, `demo.py` trains what is missing, `measure.py` compares. All functions
+take folders and rows as arguments, so that tests run the same code with a tiny model in seconds.
 """

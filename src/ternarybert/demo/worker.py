@@ -1,31 +1,30 @@
-"""One model in a process of its own: answers sentences one by one and says how long that took.
+"""One model in its own process: runs sentences one by one and measures the time.
 
-Started by `measure.py` as `python -m ternarybert.demo.worker ENGINE FOLDER`. The first line of standard input is the
-list of sentences as JSON; every line after that asks for a round. Answers are lines of JSON. The student's process
-imports no torch, as it would in use.
+Started by `measure.py` as `python -m ternarybert.demo.worker ENGINE FOLDER`; the protocol is in `bench/process.py`. The
+student's process does not import torch, as in production.
 """
 
 from __future__ import annotations
 
-import json
-import os
 import sys
 import time
 from collections.abc import Callable
-from typing import Any, TextIO
+from typing import Any
 
-Answer = Callable[[str], Any]
+from ternarybert.bench.process import Handler, Reply, resident_memory, serve
+
+RunText = Callable[[str], Any]
 
 
-def load_native(folder: str) -> Answer:
-    """A packed folder, run by the native engine on one thread."""
+def load_native(folder: str) -> RunText:
+    """Load a packed folder into the native engine, with one thread."""
     from ternarybert.runtime import load
 
     return load(folder, num_threads=1).logits
 
 
-def load_torch(folder: str) -> Answer:
-    """A plain folder, run by torch on one thread, as transformers loads it."""
+def load_torch(folder: str) -> RunText:
+    """Load a plain folder into torch as transformers does, with one thread."""
     import torch
     from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
@@ -33,44 +32,38 @@ def load_torch(folder: str) -> Answer:
     tokenizer = AutoTokenizer.from_pretrained(folder)
     model = AutoModelForSequenceClassification.from_pretrained(folder).eval()
 
-    def answer(text: str) -> Any:
+    def run_text(text: str) -> Any:
         with torch.inference_mode():
             return model(**tokenizer(text, return_tensors="pt", truncation=True)).logits
 
-    return answer
+    return run_text
 
 
-ENGINES = {"native": load_native, "torch": load_torch}
+LOADERS = {"native": load_native, "torch": load_torch}
 
 
-def time_round(answer: Answer, sentences: list[str]) -> dict[str, float]:
-    """Milliseconds per sentence, from text to scores: by the clock, and of the processor."""
+def time_round(run_text: RunText, sentences: list[str]) -> dict[str, float]:
+    """Milliseconds per sentence, from text to scores: wall time and CPU time."""
     wall, cpu = time.perf_counter(), time.process_time()
     for sentence in sentences:
-        answer(sentence)
+        run_text(sentence)
     wall, cpu = time.perf_counter() - wall, time.process_time() - cpu
     return {"ms": 1e3 * wall / len(sentences), "cpu_ms": 1e3 * cpu / len(sentences)}
 
 
-def serve(engine: str, folder: str, answers: TextIO) -> None:
-    """Answer requests until there are no more."""
-    import psutil
+def main(engine: str, folder: str) -> None:
+    """Serve a model until the input ends."""
 
-    sentences = json.loads(sys.stdin.readline())
-    answer = ENGINES[engine](folder)
-    time_round(answer, sentences)  # warms up
-    _say(answers, {"ready": True})
-    for _ in sys.stdin:
-        _say(answers, {**time_round(answer, sentences), "memory": psutil.Process().memory_info().rss})
+    def prepare() -> tuple[Reply, Handler]:
+        run_text = LOADERS[engine](folder)
 
+        def handle(request: dict[str, Any]) -> Reply:
+            return {**time_round(run_text, request["sentences"]), "memory": resident_memory()}
 
-def _say(answers: TextIO, value: dict[str, Any]) -> None:
-    answers.write(json.dumps(value) + "\n")
-    answers.flush()
+        return {"ready": True}, handle
+
+    serve(prepare)
 
 
 if __name__ == "__main__":
-    # What libraries print goes to standard error, not between the answers.
-    channel = os.fdopen(os.dup(1), "w")
-    os.dup2(2, 1)
-    serve(sys.argv[1], sys.argv[2], channel)
+    main(*sys.argv[1:])

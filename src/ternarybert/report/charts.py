@@ -1,8 +1,18 @@
-"""Figures that need no teacher: size against score, training curves, matrices of numbers, levels, confusion."""
+"""How every figure looks, how it becomes files and a part of the page, and the figures that need no teacher.
+
+Figures have no background, and axes and text have one grey that is readable on white and on black, so that the PNG
+works on both. In the SVG that grey becomes the colour of the surrounding text. Figures are narrow enough for a phone;
+on larger screens the page puts them side by side.
+"""
 
 from __future__ import annotations
 
+import io
+import re
+import unicodedata
+import warnings
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -11,12 +21,35 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import LogLocator, MaxNLocator, NullFormatter, PercentFormatter
 
-from ternarybert.report.collect import Matrix, Point, Run
-from ternarybert.report.picture import COLOURS, HEAT, STUDENT, STYLE, TEACHER, WIDTH, Picture, picture, printable
-from ternarybert.report.weights import level_colours
+from ternarybert.report.collect import Matrix, SizeScore, TrainingRun
 
+INK = "#767676"
+TEACHER, STUDENT = "#5b93c7", "#e0762b"
+COLOURS = (STUDENT, "#3f9c6d", "#b05cc6", "#c9a227", "#d64f6a", "#3aa6b9", "#8d7ae0", "#8a8f3c")
+HEAT = "YlOrBr"  # colour map for shares and counts
+WIDTH = 4.6  # inches; 440 pixels on a screen
+
+STYLE: Any = {  # matplotlib settings; every function that draws is decorated with them
+    **dict.fromkeys(("text.color", "axes.edgecolor", "axes.labelcolor", "xtick.color", "ytick.color"), INK),
+    **dict.fromkeys(("figure.facecolor", "axes.facecolor", "savefig.facecolor", "legend.facecolor"), "none"),
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.titlesize": 10,
+    "font.size": 10,
+    "grid.alpha": 0.18,
+    "grid.color": INK,
+    "legend.fontsize": 9,
+    "legend.frameon": False,
+    "svg.fonttype": "none",  # text stays text: small, sharp, and in scripts that matplotlib's font lacks
+    "svg.hashsalt": "ternarybert",  # the same file every time
+    "text.parse_math": False,  # a dollar sign in a user's text is not mathematics
+}
+_NO_METADATA = dict.fromkeys(("Creator", "Date", "Format", "Type"))
+_STANDALONE_STYLE = "<style>:root{color:#3b4048}@media(prefers-color-scheme:dark){:root{color:#c9ced6}}</style>"
+
+_TERNARY = ("#4a8fca", "#a3a3a3", "#e0813a")  # -1, 0, +1
 _MARKERS = "osD^vP*X"
-_SPAN = 0.15  # half of the least difference that has all colours: small ones must not look large
+_SPAN = 0.15  # half of the smallest range of the colour map, so that small differences do not look large
 SYMBOLS = {
     "w_e": "word embedding",
     "w_q": "query",
@@ -29,17 +62,55 @@ SYMBOLS = {
 }
 
 
+@dataclass(frozen=True)
+class Picture:
+    """A rendered figure with its title and caption."""
+
+    name: str  # of the files
+    title: str
+    caption: str
+    svg: str  # for embedding in a page
+    png: bytes
+    width: int  # in CSS pixels
+
+    @property
+    def files(self) -> dict[str, bytes]:
+        """The figure as files, by name."""
+        head, _, body = self.svg.partition(">")
+        return {f"{self.name}.svg": f"{head}>{_STANDALONE_STYLE}{body}".encode(), f"{self.name}.png": self.png}
+
+
+def picture(figure: Figure, name: str, title: str, caption: str) -> Picture:
+    """Render a figure; `name` must be unique on its page."""
+    drawn, pixels = io.StringIO(), io.BytesIO()
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "Glyph", UserWarning)  # browsers have fonts for glyphs that matplotlib lacks
+        figure.savefig(drawn, format="svg", metadata=_NO_METADATA)
+        figure.savefig(pixels, format="png", dpi=160)
+    text = drawn.getvalue()
+    text = text[text.index("<svg") :]
+    text = re.sub(r'(\bid="|url\(#|href="#)', rf"\g<1>{name}-", text)  # ids are unique within a figure only
+    width = round(figure.get_figwidth() * 96)
+    return Picture(name, title, caption, text.replace(INK, "currentColor"), pixels.getvalue(), width)
+
+
+def printable(text: str, max_length: int = 24) -> str:
+    """Prepare a user's label or token for an axis: without unprintable characters, and truncated."""
+    shown = "".join("�" if unicodedata.category(letter) in ("Cc", "Cs", "Cn") else letter for letter in text)
+    return shown if len(shown) <= max_length else f"{shown[: max_length - 1]}…"
+
+
 @rc_context(STYLE)
-def size_accuracy(points: Sequence[Point], metric: str, name: str, title: str = "Size and score") -> Picture:
-    """Models by size and score; the best corner is at the top left."""
+def size_accuracy(points: Sequence[SizeScore], metric: str, name: str, title: str = "Size and score") -> Picture:
+    """Models by size and score; the best are at the top left."""
     figure = Figure(figsize=(WIDTH, 3.1 + 0.2 * len(points)), layout="constrained")
     axes = figure.subplots()
-    others = 0
+    students = 0
     for point in points:
         colour, marker = TEACHER, "o"
         if not point.teacher:
-            colour, marker = COLOURS[others % len(COLOURS)], _MARKERS[others // len(COLOURS) % len(_MARKERS)]
-            others += 1
+            colour, marker = COLOURS[students % len(COLOURS)], _MARKERS[students // len(COLOURS) % len(_MARKERS)]
+            students += 1
         label = f"{printable(point.name, 40)}: {point.bytes / 2**20:.1f} MiB, {point.score:.1f}"
         face = "none" if point.teacher else colour
         axes.scatter(
@@ -52,18 +123,18 @@ def size_accuracy(points: Sequence[Point], metric: str, name: str, title: str = 
     axes.xaxis.set_major_formatter("{x:g}")
     axes.xaxis.set_minor_formatter(NullFormatter())
     scores = [point.score for point in points]
-    room = max(1.0, 0.25 * (max(scores) - min(scores)))  # a tenth of a point must not look like a gulf
-    axes.set_ylim(min(scores) - room, max(scores) + room)
+    margin = max(1.0, 0.25 * (max(scores) - min(scores)))  # a tenth of a point must not look large
+    axes.set_ylim(min(scores) - margin, max(scores) + margin)
     axes.grid(visible=True)
-    axes.set_xlabel("size of all tensors, MiB (logarithmic)")
+    axes.set_xlabel("size of all tensors, MiB (log scale)")
     axes.set_ylabel(printable(metric))
     figure.legend(loc="outside lower left")
     return picture(figure, name, title, f"Size against {metric}; higher and further left is better.")
 
 
 @rc_context(STYLE)
-def score_curve(run: Run, name: str) -> Picture:
-    """Scores of every evaluation, the best of them, and the teacher's."""
+def score_curve(run: TrainingRun, name: str) -> Picture:
+    """Scores of all evaluations, the packed one, and the teacher's."""
     figure = Figure(figsize=(WIDTH, 3.1), layout="constrained")
     axes = figure.subplots()
     steps, metric = [evaluation.step for evaluation in run.evaluations], printable(run.metric)
@@ -74,29 +145,31 @@ def score_curve(run: Run, name: str) -> Picture:
     if run.teacher_score is not None:
         axes.axhline(run.teacher_score, color=TEACHER, linewidth=1.2, label=f"teacher's {metric}")
     axes.plot(
-        run.best.step, run.best.scores[run.metric], "o", ms=10, mfc="none", mec=STUDENT, label=f"packed: the {run.kept}"
+        run.best.step, run.best.scores[run.metric], "o", ms=10, mfc="none", mec=STUDENT, label=f"packed: {run.kept}"
     )
     axes.xaxis.set_major_locator(MaxNLocator(6, integer=True))
     axes.grid(visible=True)
     axes.set_xlabel("step")
     axes.set_ylabel("score")
     figure.legend(loc="outside lower left", ncols=2)
-    best = f"The {run.kept}, {run.best.scores[run.metric]:.2f} at step {run.best.step}, is the one that was packed"
-    caption = f"Scores on the evaluation rows during training. {best}; the last had {run.final.scores[run.metric]:.2f}."
+    packed = f"The {run.kept} evaluation was packed: {run.best.scores[run.metric]:.2f} at step {run.best.step}"
+    caption = (
+        f"Scores on the evaluation rows during training. {packed}; the last is {run.final.scores[run.metric]:.2f}."
+    )
     return picture(figure, name, "Scores during training", caption)
 
 
 @rc_context(STYLE)
-def loss_curve(run: Run, name: str) -> Picture:
+def loss_curve(run: TrainingRun, name: str) -> Picture:
     """The training loss and its terms."""
     figure = Figure(figsize=(WIDTH, 3.1), layout="constrained")
     axes = figure.subplots()
     terms = ["loss", *dict.fromkeys(term for entry in run.losses for term in entry if term not in ("step", "loss"))]
     for term, colour in zip(terms, COLOURS, strict=False):
-        found = [(entry["step"], entry[term]) for entry in run.losses if entry.get(term, 0) > 0]
-        if found:
-            label = "loss: the weighted sum" if term == "loss" else printable(term)
-            axes.plot(*zip(*found, strict=True), color=colour, lw=2 if term == "loss" else 1.2, label=label)
+        points = [(entry["step"], entry[term]) for entry in run.losses if entry.get(term, 0) > 0]
+        if points:
+            label = "loss (weighted sum)" if term == "loss" else printable(term)
+            axes.plot(*zip(*points, strict=True), color=colour, lw=2 if term == "loss" else 1.2, label=label)
     axes.set_yscale("log")
     axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
     axes.yaxis.set_major_formatter("{x:g}")
@@ -104,18 +177,16 @@ def loss_curve(run: Run, name: str) -> Picture:
     axes.xaxis.set_major_locator(MaxNLocator(6, integer=True))
     axes.grid(visible=True)
     axes.set_xlabel("step")
-    axes.set_ylabel("training loss (logarithmic)")
+    axes.set_ylabel("training loss (log scale)")
     figure.legend(loc="outside lower left", ncols=2)
-    caption = (
-        "The training loss and its terms before their weights, each the mean over the steps since the point before."
-    )
+    caption = "The training loss and its unweighted terms, each the mean over the steps since the previous point."
     return picture(figure, name, "Training loss", caption)
 
 
 @rc_context(STYLE)
 def matrix_map(values: Mapping[Matrix, float], name: str, title: str, caption: str, *, percent: bool) -> Picture:
-    """A number for every matrix of every layer, as colours with the numbers on them."""
-    symbols = [symbol for symbol in SYMBOLS if any(symbol == found for found, _ in values)]
+    """A heat map with a number for every matrix of every layer."""
+    symbols = [symbol for symbol in SYMBOLS if any(symbol == other for other, _ in values)]
     layers = sorted({layer for _, layer in values})
     grid = np.array([[values.get((symbol, layer), np.nan) for symbol in symbols] for layer in layers])
     figure = Figure(figsize=(WIDTH, 1.2 + 0.27 * len(layers)), layout="constrained")
@@ -131,7 +202,7 @@ def matrix_map(values: Mapping[Matrix, float], name: str, title: str, caption: s
 
 
 def heat_map(axes: Axes, grid: Any, ends: tuple[float, float], labels: Sequence[str], size: float = 8) -> None:
-    """Cells coloured by their place between two ends, each with its label in black or white."""
+    """Cells coloured by value between two ends, each with a label in black or white."""
     low, high = ends
     colours = colormaps[HEAT](0.08 + 0.84 * (grid - low) / (high - low))
     axes.imshow(colours, aspect="auto", interpolation="none")
@@ -145,7 +216,7 @@ def heat_map(axes: Axes, grid: Any, ends: tuple[float, float], labels: Sequence[
 
 @rc_context(STYLE)
 def levels(shares: Mapping[str, Mapping[int, float]], name: str) -> Picture:
-    """For each kind of matrix the shares of its levels, as bars of one length."""
+    """Shares of the levels of each kind of matrix, as stacked bars."""
     figure = Figure(figsize=(WIDTH, 0.9 + 0.3 * len(shares)), layout="constrained")
     axes = figure.subplots()
     for row, kind in enumerate(shares.values()):
@@ -163,14 +234,14 @@ def levels(shares: Mapping[str, Mapping[int, float]], name: str) -> Picture:
     axes.spines[:].set_visible(False)
     axes.tick_params(axis="y", length=0)
     caption = (
-        "Share of weights at each level, the lowest at the left, over all layers; for ternary weights -1, 0 and +1."
+        "Share of weights at each level over all layers, lowest level on the left; for ternary weights -1, 0 and +1."
     )
-    return picture(figure, name, "Levels of the weights", caption)
+    return picture(figure, name, "Weight levels", caption)
 
 
 @rc_context(STYLE)
 def confusion(counts: Sequence[Sequence[int]], labels: Sequence[str], whose: str, name: str) -> Picture:
-    """True classes against answers; the colour is the share of the true class."""
+    """True labels against predictions; the colour is the share of the true label."""
     grid = np.array(counts, float)
     shares = grid / np.maximum(grid.sum(1, keepdims=True), 1)
     side = 0.42 * len(labels)
@@ -182,8 +253,13 @@ def confusion(counts: Sequence[Sequence[int]], labels: Sequence[str], whose: str
         range(len(labels)), shown, rotation=0 if len(labels) < 4 else 40, ha="center" if len(labels) < 4 else "right"
     )
     axes.set_yticks(range(len(labels)), shown)
-    axes.set_xlabel("answer")
+    axes.set_xlabel("prediction")
     axes.set_ylabel("true label")
     right = np.trace(grid) / max(grid.sum(), 1)
-    caption = f"{right:.1%} of {int(grid.sum()):,} rows are right. Colour: share of the rows with that true label."
-    return picture(figure, name, f"Answers of the {whose}", caption)
+    caption = f"{right:.1%} of {int(grid.sum()):,} rows are correct. Colour: share of the rows with that true label."
+    return picture(figure, name, f"Predictions of the {whose}", caption)
+
+
+def level_colours(levels: int) -> list[Any]:
+    """Colours of the levels, from the lowest to the highest."""
+    return list(_TERNARY) if levels == 3 else [colormaps["coolwarm"](share) for share in np.linspace(0, 1, levels)]

@@ -1,4 +1,4 @@
-"""What a report is made of, read from packed folders without torch: weights, sizes, and what the training run noted."""
+"""The data of a report, read from packed folders without torch: weights, sizes and the metrics of the training run."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ Scores = dict[str, float]
 Floats = npt.NDArray[np.floating[Any]]
 Matrix = tuple[str, int]  # symbol of the paper and layer
 
-FEW_LEVELS = 16  # that can still be told apart
+FEW_LEVELS = 16  # can still be told apart in a figure
 _DEPTH = ("num_hidden_layers", "n_layers")
 
 
 @dataclass(frozen=True)
-class Evaluation:
-    """Scores at a step: their means over the sets, and each set's own."""
+class RunEvaluation:
+    """Scores at a step: means over the evaluation sets, and the scores of each set."""
 
     step: int
     scores: Scores
@@ -36,19 +36,19 @@ class Evaluation:
 
 
 @dataclass(frozen=True)
-class Run:
-    """What `ternarize` wrote into metrics.json."""
+class TrainingRun:
+    """The metrics.json that `ternarize` writes."""
 
     task: str
     recipe: str
     metric: str
     teacher: dict[str, Scores]  # by set
-    best: Evaluation  # the one that was packed
-    final: Evaluation
-    evaluations: tuple[Evaluation, ...]
+    best: RunEvaluation  # the one that was packed
+    final: RunEvaluation
+    evaluations: tuple[RunEvaluation, ...]
     losses: tuple[Scores, ...]  # `step`, `loss` and its terms
     labels: tuple[str, ...]
-    confusion: dict[str, list[list[int]]]  # teacher, student: true classes by answers
+    confusion: dict[str, list[list[int]]]  # of teacher and student: true classes by predictions
     seconds: float
     seed: int
     versions: dict[str, str]
@@ -57,26 +57,26 @@ class Run:
 
     @property
     def teacher_score(self) -> float | None:
-        """The teacher's mean over the sets; None where there were no labels to score it by."""
+        """The teacher's mean score over the sets; None without labels."""
         return mean_scores(self.teacher).get(self.metric) if self.teacher else None
 
 
 @dataclass(frozen=True, eq=False)
-class Model:
-    """A packed folder, and what it came from if that is known."""
+class ReportModel:
+    """A packed folder, and its teacher if that is known."""
 
     name: str
     folder: Path
     packed: PackedModel
     inspection: Inspection
-    run: Run | None
+    run: TrainingRun | None
     teacher: Path | None = None
-    before: Mapping[str, Floats] | None = None  # the teacher's weights, where the student started from them
+    before: Mapping[str, Floats] | None = None  # the teacher's weights, if the student was initialized from them
 
 
 @dataclass(frozen=True)
-class Point:
-    """A model in the plot of size against score."""
+class SizeScore:
+    """A point in the plot of size against score."""
 
     name: str
     bytes: int
@@ -84,26 +84,27 @@ class Point:
     teacher: bool = False
 
 
-def read_models(folders: Sequence[Path], teachers: Sequence[Path] = ()) -> list[Model]:
-    """Read packed folders, and the teachers they were made from: none, one for all, or one for each."""
+def read_models(folders: Sequence[Path], teachers: Sequence[Path] = ()) -> list[ReportModel]:
+    """Read packed folders and their teachers: none, one for all, or one for each."""
     if len(teachers) not in (0, 1, len(folders)):
         raise OptionError(
-            f"--teacher was given {len(teachers)} times for {len(folders)} folders; give it once or for each"
+            f"--teacher was given {len(teachers)} times for {len(folders)} folders; give it once, or once per folder"
         )
-    theirs: list[Path | None] = list(teachers) or [None]
-    if len(theirs) < len(folders):
-        theirs *= len(folders)
+    per_folder: list[Path | None] = list(teachers) or [None]
+    if len(per_folder) < len(folders):
+        per_folder *= len(folders)
     return [
         _read_model(name, folder, teacher)
-        for name, folder, teacher in zip(names_of(folders), folders, theirs, strict=True)
+        for name, folder, teacher in zip(names_of(folders), folders, per_folder, strict=True)
     ]
 
 
 def names_of(folders: Sequence[Path]) -> list[str]:
-    """The last parts of the paths, as many as it takes to tell them apart."""
+    """Name each folder by as many of its last path components as needed to tell them apart."""
     parts = [folder.resolve().parts for folder in folders]
     if len(set(parts)) < len(parts):
-        raise OptionError("the same folder was given twice")
+        twice = next(folder for folder in folders if parts.count(folder.resolve().parts) > 1)
+        raise OptionError(f"{twice} was given twice")
     for count in range(1, max(map(len, parts)) + 1):
         names = ["/".join(part[-count:]) for part in parts]
         if len(set(names)) == len(names):
@@ -111,34 +112,38 @@ def names_of(folders: Sequence[Path]) -> list[str]:
     return names
 
 
-def _read_model(name: str, folder: Path, teacher: Path | None) -> Model:
+def _read_model(name: str, folder: Path, teacher: Path | None) -> ReportModel:
     model = packed.read(folder)
     before = None if teacher is None else _weights_before(model, teacher)
-    return Model(name, folder, model, inspect_model(model, before), read_run(folder, model.metrics), teacher, before)
+    return ReportModel(
+        name, folder, model, inspect_model(model, before), read_run(folder, model.metrics), teacher, before
+    )
 
 
 def _weights_before(model: PackedModel, teacher: Path) -> Mapping[str, Floats] | None:
-    """The teacher's weights; None if the student has fewer layers, and so began as something else."""
+    """The teacher's weights; None if the student has fewer layers and was not initialized from them."""
     if packed.is_packed(teacher):
-        raise OptionError(f"{teacher} is packed, too; --teacher takes the plain folder that a packed one came from")
+        raise OptionError(
+            f"{teacher} is a packed folder; --teacher takes the plain folder that the packed one was made from"
+        )
     before: dict[str, Any] = read_tensors(teacher)
     theirs = read_config(teacher)
     return before if all(model.config.get(key) == theirs.get(key) for key in _DEPTH) else None
 
 
-def read_run(folder: Path, metrics: Mapping[str, Any]) -> Run | None:
-    """The run that made a folder; None if it was not made by one, as `pack` does."""
+def read_run(folder: Path, metrics: Mapping[str, Any]) -> TrainingRun | None:
+    """Parse the metrics of a folder; None if it was not written by a training run, but by `pack`."""
     if "student" not in metrics:
         return None
     try:
         return _run(metrics)
     except (AttributeError, KeyError, TypeError, ValueError) as error:
-        raise DataError(f"{folder}: metrics.json is not as ternarize writes it ({error!r})") from error
+        raise DataError(f"{folder}: unexpected content of metrics.json ({error!r})") from error
 
 
-def _run(metrics: Mapping[str, Any]) -> Run:
+def _run(metrics: Mapping[str, Any]) -> TrainingRun:
     confusion = metrics.get("confusion") or {}
-    run = Run(
+    run = TrainingRun(
         task=str(metrics["task"]),
         recipe=str(metrics["recipe"]),
         metric=str(metrics["metric"]),
@@ -146,7 +151,7 @@ def _run(metrics: Mapping[str, Any]) -> Run:
         best=_evaluation(metrics["student"]["best"]),
         final=_evaluation(metrics["student"]["final"]),
         evaluations=tuple(map(_evaluation, metrics["evaluations"])),
-        losses=tuple(map(_scores, metrics.get("losses") or ())),  # folders of older versions have none
+        losses=tuple(map(_scores, metrics.get("losses") or ())),  # older folders have none
         labels=tuple(map(str, confusion.get("labels") or ())),
         confusion={
             whose: [[int(count) for count in row] for row in confusion[whose]]
@@ -163,52 +168,56 @@ def _run(metrics: Mapping[str, Any]) -> Run:
     return run
 
 
-def _check(run: Run) -> None:
-    """What the figures rely on."""
+def _check(run: TrainingRun) -> None:
+    """Check what the figures rely on."""
     for evaluation in (run.best, run.final, *run.evaluations):
         evaluation.scores[run.metric]
     for entry in run.losses:
         entry["step"], entry["loss"]
     for counts in run.confusion.values():
         if {len(counts), *map(len, counts)} != {len(run.labels)}:
-            raise ValueError(f"{len(run.labels)} labels, but other counts of them")
+            raise ValueError(f"{len(run.labels)} labels, but a confusion matrix of another size")
 
 
-def _evaluation(entry: Mapping[str, Any]) -> Evaluation:
+def _evaluation(entry: Mapping[str, Any]) -> RunEvaluation:
     sets = {str(name): _scores(scores) for name, scores in entry["sets"].items()}
-    return Evaluation(int(entry["step"]), _scores(entry["scores"]), sets)
+    return RunEvaluation(int(entry["step"]), _scores(entry["scores"]), sets)
 
 
 def _scores(entry: Mapping[str, Any]) -> Scores:
     return {str(name): float(value) for name, value in entry.items()}
 
 
-def points_of(models: Sequence[Model]) -> dict[tuple[str, str], list[Point]]:
-    """What can be compared: for each task and metric the models with their size and score, teachers last."""
-    groups: dict[tuple[str, str], list[Point]] = {}
-    teachers: dict[tuple[str, str], set[Point]] = {}
+def points_of(models: Sequence[ReportModel]) -> dict[tuple[str, str], list[SizeScore]]:
+    """Size and score of the models, grouped by task and metric, teachers last."""
+    groups: dict[tuple[str, str], list[SizeScore]] = {}
+    teachers: dict[tuple[str, str], set[SizeScore]] = {}
     for model in models:
         if model.run is not None:
             run, key = model.run, (model.run.task, model.run.metric)
-            groups.setdefault(key, []).append(Point(model.name, model.inspection.bytes, run.best.scores[run.metric]))
+            groups.setdefault(key, []).append(
+                SizeScore(model.name, model.inspection.bytes, run.best.scores[run.metric])
+            )
             if run.teacher_score is not None:
-                size = run.teacher_bytes or model.inspection.float32_bytes  # older runs did not note it
-                teachers.setdefault(key, set()).add(Point("teacher, float32", size, run.teacher_score, teacher=True))
+                size = run.teacher_bytes or model.inspection.float32_bytes  # older runs did not store it
+                teachers.setdefault(key, set()).add(
+                    SizeScore("teacher, float32", size, run.teacher_score, teacher=True)
+                )
     return {key: [*points, *sorted(teachers.get(key, ()), key=lambda p: p.score)] for key, points in groups.items()}
 
 
 def per_matrix(inspection: Inspection, field: str) -> dict[Matrix, float]:
-    """A number of every packed matrix of the layers, such as its share of zeros."""
-    found = {}
+    """A statistic of every packed matrix in the layers, such as its share of zeros."""
+    values = {}
     for tensor in inspection.tensors:
         matrix, value = find_matrix(tensor.name), getattr(tensor, field)
         if matrix is not None and matrix.layer is not None and value is not None:
-            found[matrix.symbol, matrix.layer] = float(value)
-    return found
+            values[matrix.symbol, matrix.layer] = float(value)
+    return values
 
 
 def level_shares(model: PackedModel) -> dict[str, dict[int, float]]:
-    """For each kind of matrix, over all layers, the share of weights at each level; kinds of 8 bits are left out."""
+    """The share of weights at each level, by kind of matrix, over all layers; 8-bit matrices are left out."""
     counts: dict[str, dict[int, int]] = {}
     for name, tensor in model.tensors.items():
         matrix = find_matrix(name)

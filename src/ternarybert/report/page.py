@@ -1,4 +1,4 @@
-"""The page as a value: chapters of parts, parts of words, tables and pictures; one template makes HTML of it."""
+"""The report page as a value: chapters of parts, parts of text, tables and pictures. A template renders it as HTML."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 import ternarybert
-from ternarybert.report.picture import Picture
+from ternarybert.report.charts import Picture
 from ternarybert.storage import REPORT_PAGE, check_output_folder, is_report, replace_folder
 
 _TEMPLATE = "page.html.jinja"
@@ -17,7 +17,7 @@ _TEMPLATE = "page.html.jinja"
 
 @dataclass(frozen=True)
 class Fact:
-    """A number that comes first."""
+    """A number at the top of a chapter."""
 
     name: str
     value: str
@@ -25,8 +25,8 @@ class Fact:
 
 
 @dataclass(frozen=True)
-class Table:
-    """Cells as they are shown; the first of a row names it."""
+class ReportTable:
+    """Formatted cells; the first cell of a row is its name."""
 
     caption: str
     headings: Sequence[str]
@@ -35,18 +35,18 @@ class Table:
 
 @dataclass(frozen=True)
 class Part:
-    """A heading and what is below it."""
+    """A section: heading, text, tables and pictures."""
 
     title: str
     text: Sequence[str] = ()
-    tables: Sequence[Table] = ()
+    tables: Sequence[ReportTable] = ()
     pictures: Sequence[Picture] = ()
-    long_tables: Sequence[Table] = ()  # folded until asked for
+    long_tables: Sequence[ReportTable] = ()  # collapsed
 
 
 @dataclass(frozen=True)
 class Chapter:
-    """A model, or several side by side."""
+    """A chapter about one model or about several."""
 
     title: str
     parts: Sequence[Part]
@@ -64,25 +64,25 @@ class Page:
 
     @property
     def pictures(self) -> list[Picture]:
-        """All figures in their order."""
+        """All pictures in page order."""
         return [picture for chapter in self.chapters for part in chapter.parts for picture in part.pictures]
 
 
 def html(page: Page) -> str:
-    """The page as one file that needs no other; everything but our own figures is escaped."""
+    """Render the page as one self-contained file; everything except our own SVG is escaped."""
     loader = FileSystemLoader(Path(__file__).parent)
     environment = Environment(loader=loader, autoescape=True, undefined=StrictUndefined, keep_trailing_newline=True)
     return environment.get_template(_TEMPLATE).render(page=page)
 
 
 def check_output(output: Path) -> None:
-    """Refuse a place that is taken by anything but an older report."""
+    """Reject an existing output unless it is an older report."""
     advice = "it holds more than a report; choose another --output"
     check_output_folder(output, replaceable=output.is_dir() and is_report(output), advice=advice)
 
 
 def write_page(output: Path, page: Page) -> None:
-    """Write the page and its figures, all or nothing; an older report gives way."""
+    """Write the page and its figures, all or nothing; an older report is replaced."""
     place = output.absolute()
     with replace_folder(place, lambda: check_output(place)) as staging:
         (staging / REPORT_PAGE).write_text(html(page), encoding="utf-8")

@@ -1,9 +1,9 @@
-"""A picture of weights before and after quantization.
+"""Figures of weights before and after quantization.
 
-Weights are shown in units of their scale, so that a layer with one scale and an embedding with one per row look alike
-and the levels are whole numbers. Above, the weights they came from, coloured by the level that each of them ended at;
-dashed lines lie half way between levels. Below, the share of weights at each level. Where colours cross the dashed
-lines, training has moved weights.
+Weights are shown in units of their scale, so that a layer with one scale and an embedding with one scale per row look
+alike and the levels are integers. The upper panel shows the original weights, coloured by their final level; dashed
+lines are half way between levels. The lower panel shows the share of weights at each level. Where colours cross the
+dashed lines, training has moved weights.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from matplotlib import colormaps, rc_context, rcParams
+from matplotlib import rc_context, rcParams
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import PercentFormatter
@@ -22,20 +22,19 @@ from matplotlib.ticker import PercentFormatter
 from ternarybert.errors import PackedError
 from ternarybert.families import find_matrix
 from ternarybert.packed import PackedModel, PackedTensor
+from ternarybert.report.charts import STYLE, WIDTH, Picture, level_colours, picture
 from ternarybert.report.collect import FEW_LEVELS, Floats
-from ternarybert.report.picture import STYLE, WIDTH, Picture, picture
 
 _SHOWN = {"w_e": "word embedding", "w_q": "query", "w_1": "feed-forward in", "w_2": "feed-forward out"}
-_SAMPLE = 1 << 21  # weights a panel looks at; more would not change its shape
+_SAMPLE = 1 << 21  # weights per panel; more would not change its shape
 _BINS = 121
-_TERNARY = ("#4a8fca", "#a3a3a3", "#e0813a")  # -1, 0, +1
 _MANY = "#7a7a7a"
 _UNIT = "weight ÷ scale"
-_CAPTION = "colour: the level that a weight ended at; dashed: half way between levels"
+_CAPTION = "colour: final level of a weight; dashed: half way between levels"
 
 
 def draw(path: Path, model: PackedModel, before: Mapping[str, Floats], title: str) -> None:
-    """Write the picture: the word embedding and three matrices of a layer in the middle."""
+    """Write one figure with the word embedding and three matrices of a middle layer."""
     names = _choose(model, before)
     figure = Figure(figsize=(3.4 * len(names) + 0.6, 6), layout="constrained")
     axes = figure.subplots(2, len(names), squeeze=False)
@@ -52,12 +51,12 @@ def draw(path: Path, model: PackedModel, before: Mapping[str, Floats], title: st
         figure.supxlabel(_CAPTION, fontsize=9)
     try:
         figure.savefig(path, dpi=150)
-    except (OSError, ValueError) as error:  # no such folder, or a format that matplotlib does not know
-        raise PackedError(f"cannot write the picture {path}: {error}") from error
+    except (OSError, ValueError) as error:  # no such folder, or an unsupported format
+        raise PackedError(f"cannot write {path}: {error}") from error
 
 
 def pictures(model: PackedModel, before: Mapping[str, Floats], prefix: str) -> list[Picture]:
-    """The same for a page: a picture for every matrix."""
+    """Return one figure per matrix, for a page."""
     return [
         _picture(model.tensors[name], before[name], label, prefix) for name, label in _choose(model, before).items()
     ]
@@ -72,42 +71,40 @@ def _picture(tensor: PackedTensor | Floats, before: Floats, label: str, prefix: 
     above.set_ylabel("before")
     below.set_ylabel("after")
     name = f"{prefix}weights-{label.replace(', ', '-').replace(' ', '-')}"
-    caption = (
-        f"{_kind(tensor)}. Above, the teacher's weights, coloured by the level that each ended at; below, the levels."
-    )
+    caption = f"{_kind(tensor)}. Above: the teacher's weights, coloured by final level. Below: the levels."
     if len(tensor.coding.alphabet) <= FEW_LEVELS:
-        caption += " Dashed: half way between levels (±α/2 if ternary): the exact thresholds; TWN's are close."
+        caption += " Dashed: half way between levels (±α/2 if ternary), the exact thresholds; TWN's are close."
     return picture(figure, name, f"Weights: {label}", caption)
 
 
 def _kind(tensor: PackedTensor) -> str:
-    scales = "a scale per row" if tensor.granularity == "row" else f"scale {tensor.scale[0]:.3g}"
+    scales = "one scale per row" if tensor.granularity == "row" else f"scale {tensor.scale[0]:.3g}"
     return f"{' × '.join(map(str, tensor.shape))}, {scales}"
 
 
 def _choose(model: PackedModel, before: Mapping[str, Floats]) -> dict[str, str]:
-    """The tensors to show and what to call them, in the order of `_SHOWN`."""
-    found: dict[tuple[str, int | None], str] = {}
+    """The tensors to show and their labels, in the order of `_SHOWN`."""
+    drawable: dict[tuple[str, int | None], str] = {}
     for name, tensor in model.tensors.items():
-        drawable = isinstance(tensor, PackedTensor) and name in before and tensor.scale.any()
-        if drawable and (matrix := find_matrix(name)):
-            found[matrix.symbol, matrix.layer] = name
-    layers = sorted({layer for _, layer in found if layer is not None})
+        has_scale = isinstance(tensor, PackedTensor) and name in before and tensor.scale.any()
+        if has_scale and (matrix := find_matrix(name)):
+            drawable[matrix.symbol, matrix.layer] = name
+    layers = sorted({layer for _, layer in drawable if layer is not None})
     middle = layers[len(layers) // 2] if layers else None
     chosen = {}
     for symbol, label in _SHOWN.items():
         layer = None if symbol == "w_e" else middle
-        if (symbol, layer) in found:
-            chosen[found[symbol, layer]] = label if layer is None else f"{label}, layer {layer + 1}"
+        if (symbol, layer) in drawable:
+            chosen[drawable[symbol, layer]] = label if layer is None else f"{label}, layer {layer + 1}"
     if not chosen:
-        raise PackedError("nothing to draw: no packed tensor of the model is among the weights to compare with")
+        raise PackedError("nothing to draw: the weights to compare with contain none of the packed tensors")
     return chosen
 
 
 def _panel(above: Axes, below: Axes, tensor: PackedTensor, before: Floats) -> None:
     units, codes = _sample(tensor, before)
     levels = tensor.coding.alphabet.astype(np.int64)
-    end = float(np.quantile(np.abs(units), 0.9995))  # a few outliers would squeeze everything else
+    end = float(np.quantile(np.abs(units), 0.9995))  # a few outliers would compress everything else
     fine = np.linspace(-end, end, _BINS + 1)
     if len(levels) <= FEW_LEVELS:
         _coloured(above, units, codes, levels, fine)
@@ -148,11 +145,6 @@ def _shares(axis: Axes, codes: npt.NDArray[np.int8], levels: npt.NDArray[np.int6
     axis.set_yticks([])  # the shares stand on the bars
     axis.set_xlabel("level")
     axis.margins(y=0.12)
-
-
-def level_colours(levels: int) -> list[Any]:
-    """A colour for each level, from the lowest to the highest."""
-    return list(_TERNARY) if levels == 3 else [colormaps["coolwarm"](place) for place in np.linspace(0, 1, levels)]
 
 
 def _sample(tensor: PackedTensor, before: Floats) -> tuple[Floats, npt.NDArray[np.int8]]:

@@ -10,7 +10,7 @@ from typing import Any
 from transformers import PreTrainedModel
 
 from ternarybert import packed
-from ternarybert.augment.training_data import Augmentation, augmented, check_augmented, own_words
+from ternarybert.augment.training_data import Augmentation, augmented, check_augmented, teacher_embeddings
 from ternarybert.errors import DataError, TernaryBertError, UnsupportedModelError
 from ternarybert.recipe import PRESETS, Recipe
 from ternarybert.storage import check_output_folder
@@ -74,7 +74,7 @@ def ternarize(
     set_dropout(pupil, recipe.schedule.dropout)
     note = None
     if augment is not None:  # takes long, so last of what comes before training
-        own = partial(own_words, teacher, network, tokenizer)
+        own = partial(teacher_embeddings, teacher, network, tokenizer)
         data, note = augmented(data, augment, own, settings.seed, settings.device)
     room = Classroom.open(network, data, tokenizer)
     asked = plan(teacher, data, recipe, settings) | {"student": student, "augmentation": note}

@@ -1,12 +1,17 @@
+"""Which source covers which word."""
+
 import subprocess
 import sys
 
+import numpy as np
 import pytest
 
-from ternarybert.augment import Chain, MaskedModel, load_source
-from ternarybert.augment.words import find_words
+from ternarybert.augment import MaskedModel, Neighbours, SourceChain, load_source
+from ternarybert.augment.words import WordPosition, find_words
 from ternarybert.errors import RecipeError
 from tests.augment import language
+from tests.augment.circle import circle
+from tests.augment.test_neighbours import candidates_of
 
 
 @pytest.fixture
@@ -41,12 +46,12 @@ def test_settings_reach_the_model(masked_folder):
 
 
 def test_what_makes_no_sense(masked_folder):
-    with pytest.raises(RecipeError, match="nowhere to take words from"):
+    with pytest.raises(RecipeError, match="no source"):
         load_source()
-    with pytest.raises(RecipeError, match="choose one"):
-        load_source(masked_model="a", embeddings="b")
+    with pytest.raises(RecipeError, match=r"this-model.*that-model"):
+        load_source(masked_model="this-model", embeddings="that-model")
     assert isinstance(load_source(masked_model=str(masked_folder)), MaskedModel)
-    assert Chain([]).candidates([]) == []
+    assert SourceChain([]).candidates([]) == []
 
 
 def test_without_a_masked_language_model_torch_is_not_imported(masked_folder, glove, tmp_path):
@@ -60,3 +65,17 @@ assert not {{"torch", "transformers"}} & set(sys.modules)
 """
     subprocess.run([sys.executable, "-c", script], check=True)
     assert len((tmp_path / "b.csv").read_text().splitlines()) > 5
+
+
+def test_a_chain_asks_each_source_about_what_the_others_passed_on():
+    first, second = circle(words=10), Neighbours(["wordaa", "other", "more"], np.ones((3, 2), dtype=np.float32), "b")
+    chain = SourceChain([first, second])
+    done = []
+    places = [WordPosition(word, 0, len(word)) for word in ("wordaa", "other", "nobody")]
+    answers = chain.candidates(places, done.append)
+    assert answers == [candidates_of(first, "wordaa")[0], ("wordaa", "more"), None]
+    assert done == [3, 3]
+    assert chain.description == f"{first.description}; for the other words, {second.description}"
+    assert (
+        len({chain.fingerprint, SourceChain([second, first]).fingerprint, first.fingerprint, second.fingerprint}) == 4
+    )

@@ -1,7 +1,7 @@
-"""The engines that are timed, each behind the same three steps: make its files, load, run.
+"""The engines that are timed. Each converts the model to its own files, loads them and runs batches.
 
-Ours runs from the packed folder. The others get a plain model in float32, the teacher or the packed one unpacked, and
-quantize it with their own tools in the way their documentation recommends for BERT on a CPU.
+Ours runs the packed folder. The others get a float32 model, the teacher or the unpacked packed one, and quantize it
+with their own tools as their documentation recommends for BERT on CPU.
 """
 
 from __future__ import annotations
@@ -16,32 +16,31 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ternarybert.bench.inputs import Tokens, make_tokens
+from ternarybert.bench.inputs import TokenBatch, make_tokens
 from ternarybert.families import HeadKind
 from ternarybert.packed.hf_folder import read_config
 
 Result = NDArray[np.float32]
-Run = Callable[[Tokens], Result]
+RunBatch = Callable[[TokenBatch], Result]
 
-PACKED, PLAIN = "packed", "plain"  # folders of a run: our model, and one in float32
-CALIBRATION = 8  # random batches for engines with fixed activation ranges; only their speed is looked at
+PACKED, PLAIN = "packed", "plain"  # folders of a run: the packed model and a float32 one
+CALIBRATION = 8  # random batches for engines with fixed activation ranges; only speed matters
 
 
 @dataclass(frozen=True)
-class Peer:
-    """An engine."""
+class BenchEngine:
+    """An engine that can be timed."""
 
     name: str
-    load: Callable[[Path, int], Run]  # folder of the run, threads
-    output: str = "logits"  # or "hidden": engines that stop at the encoder's output
-    converts: bool = False  # makes files of its own first, with tools that take more memory than the engine
+    load: Callable[[Path, int], RunBatch]  # folder of the run, threads
+    output: str = "logits"  # or "hidden" for engines that return the encoder's output
+    converts: bool = False  # converts the model first, with tools that need more memory than the engine
     modules: tuple[str, ...] = ()  # what must be installed
-    tolerance: float = (
-        0.6  # how far its answers may be off, as a share of their spread; random weights are unkind to int8
-    )
+    # The largest error of its outputs, as a share of their standard deviation; random weights are hard for int8.
+    tolerance: float = 0.6
 
 
-def _ours(run: Path, threads: int) -> Run:
+def _ours(run: Path, threads: int) -> RunBatch:
     from ternarybert import packed
     from ternarybert.runtime.engine import Engine
     from ternarybert.runtime.load import network_of
@@ -57,15 +56,15 @@ def _torch_model(run: Path, threads: int) -> Any:
 
     torch.set_num_threads(threads)
     names = read_config(run / PLAIN).get("architectures") or [""]
-    asked = names[0].endswith(HeadKind.QUESTION_ANSWERING.value)
-    auto = transformers.AutoModelForQuestionAnswering if asked else transformers.AutoModelForSequenceClassification
+    answers = names[0].endswith(HeadKind.QUESTION_ANSWERING.value)
+    auto = transformers.AutoModelForQuestionAnswering if answers else transformers.AutoModelForSequenceClassification
     return auto.from_pretrained(run / PLAIN).eval()
 
 
-def _torch_run(model: Any) -> Run:
+def _torch_run(model: Any) -> RunBatch:
     import torch
 
-    def call(tokens: Tokens) -> Result:
+    def call(tokens: TokenBatch) -> Result:
         with torch.inference_mode():
             feed = {name: torch.from_numpy(array) for name, array in tokens.feed().items()}
             return np.asarray(model(**feed).logits.numpy(), np.float32)
@@ -73,20 +72,20 @@ def _torch_run(model: Any) -> Run:
     return call
 
 
-def _torch_fp32(run: Path, threads: int) -> Run:
+def _torch_fp32(run: Path, threads: int) -> RunBatch:
     return _torch_run(_torch_model(run, threads))
 
 
-def _torch_int8(run: Path, threads: int) -> Run:
+def _torch_int8(run: Path, threads: int) -> RunBatch:
     import torch
     from torch.ao.quantization import quantize_dynamic
 
-    quantize: Any = quantize_dynamic  # has no types
+    quantize: Any = quantize_dynamic  # untyped
     return _torch_run(quantize(_torch_model(run, threads), {torch.nn.Linear}, dtype=torch.qint8))
 
 
 def _onnx(run: Path) -> Path:
-    """The float32 model as ONNX, made once for the engines that read it."""
+    """The float32 model as ONNX, exported once for the engines that read it."""
     path = run / "model.onnx"
     if path.exists():
         return path
@@ -105,17 +104,17 @@ def _onnx(run: Path) -> Path:
         dynamic_shapes={name: {0: batch, 1: length} for name in feed},
         verbose=False,
     )
-    assert program is not None  # it is with dynamo
+    assert program is not None  # only without dynamo
     program.save(str(run / "part.onnx"))
     graph = onnx.load(run / "part.onnx")
-    del graph.graph.value_info[:]  # left by the exporter, and the quantizer trips over it
+    del graph.graph.value_info[:]  # left by the exporter; the quantizer fails on it
     onnx.save(graph, run / "whole.onnx")
     (run / "whole.onnx").rename(path)
     return path
 
 
 def onnxruntime_int8(run: Path, threads: int) -> Callable[[Mapping[str, NDArray[np.int64]]], list[Result]]:
-    """ONNX Runtime on the plain model of a run, quantized dynamically: all outputs for inputs by name."""
+    """ONNX Runtime with the float32 model of a run, quantized dynamically; maps inputs by name to all outputs."""
     import onnxruntime
 
     path = run / "model.int8.onnx"
@@ -134,12 +133,12 @@ def onnxruntime_int8(run: Path, threads: int) -> Callable[[Mapping[str, NDArray[
     return call
 
 
-def _onnxruntime(run: Path, threads: int) -> Run:
+def _onnxruntime(run: Path, threads: int) -> RunBatch:
     call = onnxruntime_int8(run, threads)
     return lambda tokens: call(tokens.feed())[0]
 
 
-def _openvino(run: Path, threads: int) -> Run:
+def _openvino(run: Path, threads: int) -> RunBatch:
     import openvino
 
     path = run / "openvino.int8.xml"
@@ -151,7 +150,7 @@ def _openvino(run: Path, threads: int) -> Run:
         fix = OverflowFix.ENABLE if _saturates() else OverflowFix.DISABLE
         model = core.read_model(_onnx(run))
         vocabulary = _vocabulary(run)
-        # With padding: ranges are fixed by what calibration shows, also that of the mask.
+        # With padding: calibration fixes all ranges, including that of the mask.
         batches = [make_tokens([64, 128, 17, 90], vocabulary, seed).feed() for seed in range(CALIBRATION)]
         model = nncf.quantize(
             model,
@@ -164,14 +163,14 @@ def _openvino(run: Path, threads: int) -> Run:
     compiled = core.compile_model(path, "CPU", {"INFERENCE_NUM_THREADS": threads, "PERFORMANCE_HINT": "LATENCY"})
     request, names = compiled.create_infer_request(), {name for one in compiled.inputs for name in one.names}
 
-    def call(tokens: Tokens) -> Result:
+    def call(tokens: TokenBatch) -> Result:
         feed = {name: array for name, array in tokens.feed().items() if name in names}
         return np.array(request.infer(feed, share_inputs=True)[0], np.float32)
 
     return call
 
 
-def _ctranslate2(run: Path, threads: int) -> Run:
+def _ctranslate2(run: Path, threads: int) -> RunBatch:
     import ctranslate2
 
     folder = run / "ctranslate2"
@@ -179,7 +178,7 @@ def _ctranslate2(run: Path, threads: int) -> Run:
         source = run / "for ctranslate2"
         shutil.copytree(run / PLAIN, source)
         config = json.loads((source / "config.json").read_text())
-        # Its converter asks for a field that transformers 5 has dropped.
+        # Its converter needs a field that transformers 5 has dropped.
         (source / "config.json").write_text(json.dumps({**config, "position_embedding_type": "absolute"}))
         ctranslate2.converters.TransformersConverter(str(source)).convert(str(folder), quantization="int8")
     encoder = ctranslate2.Encoder(str(folder), compute_type="int8", inter_threads=1, intra_threads=threads)
@@ -187,7 +186,7 @@ def _ctranslate2(run: Path, threads: int) -> Run:
 
 
 def _saturates() -> bool:
-    """Whether products of unsigned and signed bytes saturate on this CPU; tools then advise weights of 7 bits."""
+    """Whether products of unsigned and signed bytes saturate on this CPU; tools then recommend 7-bit weights."""
     from ternarybert.native import cpu_features
 
     return not {"avx512vnni", "avx_vnni"} & cpu_features()
@@ -198,25 +197,25 @@ def _vocabulary(run: Path) -> int:
 
 
 OURS = "ternarybert"
-PEERS = {
-    peer.name: peer
-    for peer in (
-        Peer(OURS, _ours, tolerance=1e-3),
-        Peer("torch-fp32", _torch_fp32, modules=("torch", "transformers"), tolerance=1e-3),
-        Peer("torch-int8", _torch_int8, modules=("torch", "transformers")),
-        Peer(
+ENGINES = {
+    engine.name: engine
+    for engine in (
+        BenchEngine(OURS, _ours, tolerance=1e-3),
+        BenchEngine("torch-fp32", _torch_fp32, modules=("torch", "transformers"), tolerance=1e-3),
+        BenchEngine("torch-int8", _torch_int8, modules=("torch", "transformers")),
+        BenchEngine(
             "onnxruntime-int8",
             _onnxruntime,
             converts=True,
             modules=("onnxruntime", "onnx", "onnxscript", "torch", "transformers"),
         ),
-        Peer(
+        BenchEngine(
             "openvino-int8",
             _openvino,
             converts=True,
             modules=("openvino", "nncf", "onnx", "onnxscript", "torch", "transformers"),
         ),
-        Peer(
+        BenchEngine(
             "ctranslate2-int8",
             _ctranslate2,
             output="hidden",
