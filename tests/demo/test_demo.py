@@ -173,7 +173,7 @@ def test_results_of_something_else_are_not_shown(command, tmp_path):
     (tmp_path / "mine" / "results.json").write_text('{"goals": 3}')
     refused = command("-o", "mine")
     assert refused.code == 2
-    assert refused.err.splitlines()[-1] == "ternarybert: mine holds something else; choose another --output"
+    assert "mine holds something else" in refused.err.splitlines()[-1]
     assert os.listdir(tmp_path / "mine") == ["results.json"]
 
 
@@ -187,7 +187,7 @@ def test_results_of_another_plan_are_not_shown(command, tmp_path, monkeypatch, e
     monkeypatch.setattr(plan, "FULL", replace(TINY_PLAN, train_rows=40))
     refused = command("-o", "made")
     assert refused.code == 2
-    assert "made holds a demo of another kind; choose another --output, or --again" in refused.err
+    assert "different plan" in refused.err and "--again" in refused.err
 
 
 def test_work_with_another_recipe_is_dropped_by_again(command, tmp_path, monkeypatch, encoder, reviews):
@@ -200,7 +200,7 @@ def test_work_with_another_recipe_is_dropped_by_again(command, tmp_path, monkeyp
     refused = command("-o", "made")
     assert refused.code == 2
     assert refused.err.splitlines()[-1] == (
-        "ternarybert: made/teacher.work was begun with another recipe; --again starts anew"
+        "ternarybert: made/teacher.work was started with a different recipe; --again starts anew"
     )
 
 

@@ -25,7 +25,7 @@ from ternarybert import packed
 from ternarybert.demo.sources import Review, split, write_csv
 from ternarybert.errors import OutputError
 from ternarybert.recipe import PRESETS, Recipe, Schedule
-from ternarybert.storage import claim_folder, read_json, release_folder, write_json
+from ternarybert.storage import check_claim, claim_folder, read_json, release_folder, write_json
 
 if TYPE_CHECKING:
     from ternarybert.training.options import Settings
@@ -66,6 +66,7 @@ QUICK = Plan("quick", 3, 1_600, 200, 600, teacher_epochs=2, student_epochs=2, ev
 
 _MARKER, _RESULTS = "demo.json", "results.json"
 _SEED = 42
+_ADVICE = "choose another --output, or use --again to start over"
 
 
 @dataclass(frozen=True)
@@ -111,6 +112,10 @@ class Place:
         files = [path.name for path in (self.train, self.dev, self.test)]
         return [*folders, *(f"{name}.work" for name in folders), *files, _RESULTS]
 
+    def check(self, made_with: dict[str, Any]) -> None:
+        """Refuse a folder of something else, or of a demo of another kind; nothing is touched."""
+        check_claim(self.folder, _MARKER, made_with, advice=_ADVICE)
+
     def results(self, made_with: dict[str, Any] | None = None) -> dict[str, Any] | None:
         """What an earlier run of the same kind, or of any, measured, if one came so far."""
         kind = _read_json(self.folder / _MARKER)
@@ -134,7 +139,7 @@ def made_with(plan: Plan, encoder: Path, reviews: Sequence[Review]) -> dict[str,
 def prepare(place: Place, plan: Plan, encoder: Path, reviews: Sequence[Review]) -> None:
     """Write the tables, or find those of an earlier run with the same plan."""
     kind = made_with(plan, encoder, reviews)
-    claim_folder(place.folder, _MARKER, kind, owned=place.owned, advice="choose another --output, or use --again")
+    claim_folder(place.folder, _MARKER, kind, owned=place.owned, advice=_ADVICE)
     parts = zip((place.train, place.dev, place.test), (plan.train_rows, plan.dev_rows, plan.test_rows), strict=True)
     for (path, rows), part in zip(parts, split(reviews), strict=True):
         write_csv(path, part[:rows])
