@@ -61,8 +61,8 @@ FULL = DemoPlan("full", 12, 5_000, 400, ALL, teacher_epochs=2, student_epochs=3,
 QUICK = DemoPlan("quick", 3, 1_600, 200, 600, teacher_epochs=2, student_epochs=2, evaluations=2, rounds=5)
 
 _MARKER, _RESULTS = "demo.json", "results.json"
-_ADVICE = "choose another --output, or use --again"
 _SEED = 42
+_ADVICE = "choose another --output, or use --again to start over"
 
 
 @dataclass(frozen=True)

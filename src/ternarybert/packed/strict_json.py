@@ -1,7 +1,7 @@
 """JSON as the format needs it: strict in, canonical out.
 
 In: UTF-8 only, no key twice, no NaN, no number beyond double precision, no nesting that exhausts the stack; other
-readers may understand such text otherwise than we do. Out: sorted keys, short things on one line, so that the same
+readers may understand such text differently. Out: sorted keys, short things on one line, so that the same
 value gives the same bytes and a configuration with two hundred tensors can still be read by people.
 """
 
@@ -16,8 +16,8 @@ _WIDTH = 120
 DEPTH_LIMIT = 100  # lists and objects within each other; what can be read can then also be written, on any stack
 
 
-def loads(data: bytes) -> Any:  # what it is, the caller checks
-    """Parse; any reason not to is a ValueError."""
+def loads(data: bytes) -> Any:  # the caller checks what it is
+    """Parse; any fault raises a ValueError."""
     text = data.decode("utf-8")
     try:
         value = json.loads(text, object_pairs_hook=_no_repeats, parse_constant=_no_constants, parse_float=_finite)
@@ -28,7 +28,7 @@ def loads(data: bytes) -> Any:  # what it is, the caller checks
 
 
 def dumps(value: object) -> bytes:
-    """Write canonically; a value that JSON cannot hold is a ValueError."""
+    """Write canonically; a value that JSON cannot hold raises a ValueError."""
     try:
         plain = json.loads(json.dumps(value, allow_nan=False))  # makes keys strings and tuples lists
     except RecursionError:
@@ -70,12 +70,12 @@ def _finite(digits: str) -> float:
 
 
 def _no_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found: dict[str, Any] = {}
+    seen: dict[str, Any] = {}
     for key, value in pairs:
-        if key in found:
+        if key in seen:
             raise ValueError(f"the key {show(key)} occurs twice")
-        found[key] = value
-    return found
+        seen[key] = value
+    return seen
 
 
 def _no_constants(name: str) -> NoReturn:
