@@ -202,8 +202,8 @@ def test_rows_to_evaluate_on_are_asked_for(run, table, glove, tmp_path):
 @pytest.mark.parametrize(
     ("rows", "said"),
     [
-        (["我喜欢这部电影"] * 30, "no row got a variant: the texts have hardly a word"),
-        ([*["nobody knows"] * 50, "animalx"], "51 rows got 2 variants: the texts have hardly a word"),
+        (["我喜欢这部电影"] * 30, "no row got a variant"),
+        ([*["nobody knows"] * 50, "animalx"], "51 rows got 2 variants"),
         (["animalx animaly"], None),
     ],
 )
