@@ -63,7 +63,7 @@ def test_words_of_ones_own_stay(run, command, tmp_path):
     (tmp_path / "stop.txt").write_text("\n".join(chain(FILLERS, *MOODS.values())))
     made = run(*command, *QUICK, "--stop-words", tmp_path / "stop.txt")
     assert made.code == 0, made.err
-    assert "58 rows became 58\nno row got a variant: the texts have hardly a word" in made.err
+    assert "58 rows became 58\nno row got a variant" in made.err
 
 
 def test_stopped_while_augmenting(run, command, monkeypatch):
@@ -72,9 +72,7 @@ def test_stopped_while_augmenting(run, command, monkeypatch):
         stopped = run(*command, *QUICK)
     assert stopped.code == 130
     last = stopped.err.splitlines()[-1]
-    assert last == (
-        "ternarybert: stopped while augmenting; the rows so far are kept, and the same command goes on from there"
-    )
+    assert last.startswith("ternarybert: stopped while augmenting") and "same command" in last
     assert run(*command, *QUICK).code == 0
 
 

@@ -107,7 +107,7 @@ def test_ctrl_c_says_how_to_go_on(teacher, table, out):
     "options, said",
     [
         (["--method", "qbrt"], "did you mean 'qbert'"),
-        (["--method", "gobo", "--bits", "2-8-8"], "gobo cannot have 2-8-8"),
+        (["--method", "gobo", "--bits", "2-8-8"], "gobo does not support 2-8-8"),
         (["--preset", "granularty"], "did you mean 'granularity'"),
         (["--preset", "all", "--method", "gobo"], "--preset is a whole grid"),
         (["--bits", "2-8-8"], "--bits goes with --method"),

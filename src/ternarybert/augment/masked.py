@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ternarybert.augment.sources import BATCH_SIZE, COUNT, MAX_LENGTH, Candidates, digest, no_progress
 from ternarybert.augment.words import WordPosition, whole_words
+from ternarybert.data.pair_frame import pair_frame, plain_copy
 from ternarybert.errors import HubError, MissingExtraError, RecipeError, UnsupportedModelError
 
 if TYPE_CHECKING:
@@ -143,14 +144,9 @@ class PromptEncoder:
     """Turns words in texts into prompts."""
 
     def __init__(self, tokenizer: Any, window: int, masks: int = 1) -> None:
-        from tokenizers import Tokenizer
-
         self.window, self.masks = window, masks
         self._unknown = tokenizer.unk_token_id
-        # A copy, because truncation and padding are settings of the tokenizer object.
-        self._tokenizer = Tokenizer.from_str(tokenizer.backend_tokenizer.to_str())
-        self._tokenizer.no_truncation()
-        self._tokenizer.no_padding()
+        self._tokenizer = plain_copy(tokenizer.backend_tokenizer)
 
     def __call__(self, positions: Sequence[WordPosition]) -> list[MaskSlot | None]:
         """Return a slot for each word of one piece, None for the others; several words may share a prompt."""
@@ -200,26 +196,19 @@ def _by_span(text: str, offsets: Sequence[tuple[int, int]]) -> dict[tuple[int, i
 
 
 class PromptTemplate:
-    """How a model expects a pair of texts: special pieces before, between and after, and token types.
-
-    Read from the tokenizer's output for a pair of masks, so no model family has to be known by name.
-    """
+    """Builds model inputs from prompts: special pieces around the masked and the whole sentence, and token types."""
 
     def __init__(self, tokenizer: Any, name: str, segments: int = 2) -> None:
         """`segments` is the number of token types of the model; without several, no token types are passed."""
         self.mask = tokenizer.mask_token_id
         if self.mask is None:
             raise UnsupportedModelError(f"the tokenizer of {name} has no mask token; use a masked-language model")
-        pair = tokenizer(tokenizer.mask_token, tokenizer.mask_token, return_token_type_ids=True)
-        ids, types = list(pair["input_ids"]), list(pair["token_type_ids"])
-        self._types = types if 0 < max(types) < segments else None
-        self._first = ids.index(self.mask)
-        self._second = ids.index(self.mask, self._first + 1)
-        self._ids = ids
+        self._frame = pair_frame(plain_copy(tokenizer.backend_tokenizer), tokenizer.mask_token)
+        self._has_types = 0 < max(self._frame.types) < segments
 
     def sentence_length(self, max_length: int) -> int:
         """How many pieces of a sentence fit into a prompt of `max_length` pieces."""
-        length = (max_length - len(self._ids) + 2) // 2
+        length = (max_length - len(self._frame)) // 2
         if length < 1:
             raise UnsupportedModelError(f"a maximum length of {max_length} is too short for a single word")
         return length
@@ -230,24 +219,23 @@ class PromptTemplate:
         """Model inputs for prompts of one length, and the masked positions as rows and columns."""
         import torch
 
-        ids = torch.tensor([self._pair(prompt) for prompt in batch])
+        parts = [self._parts(prompt) for prompt in batch]
+        ids = torch.tensor([[piece for part in prompt for piece in part] for prompt in parts])
         inputs = {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
-        if self._types is not None:
-            inputs["token_type_ids"] = torch.tensor(self._token_types(self._types, len(batch[0].ids))).expand_as(ids)
-        masks = [(row, self._first + index) for row, prompt in enumerate(batch) for index in prompt.masked]
+        if self._has_types:
+            lengths = torch.tensor([len(part) for part in parts[0]])
+            inputs["token_type_ids"] = torch.tensor(self._frame.types).repeat_interleave(lengths).expand_as(ids)
+        masks = [(row, len(self._frame.before) + index) for row, prompt in enumerate(batch) for index in prompt.masked]
         rows, columns = torch.tensor(masks).T
         return inputs, (rows, columns)
 
-    def _pair(self, prompt: MaskedPrompt) -> list[int]:
+    def _parts(self, prompt: MaskedPrompt) -> list[list[int]]:
+        """The five parts of a prompt: the masked and the whole sentence, with special pieces around and between."""
         masked = [self.mask if i in prompt.masked else piece for i, piece in enumerate(prompt.ids)]
-        return self._fill(self._ids, masked, list(prompt.ids))
-
-    def _fill(self, frame: list[int], first: list[int], second: list[int]) -> list[int]:
-        between = frame[self._first + 1 : self._second]
-        return [*frame[: self._first], *first, *between, *second, *frame[self._second + 1 :]]
-
-    def _token_types(self, types: list[int], length: int) -> list[int]:
-        return self._fill(types, [types[self._first]] * length, [types[self._second]] * length)
+        before, between, after = (
+            part.tolist() for part in (self._frame.before, self._frame.between, self._frame.after)
+        )
+        return [before, masked, between, list(prompt.ids), after]
 
 
 @contextmanager

@@ -16,16 +16,13 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
-from typing import TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
 from tokenizers import Encoding, Tokenizer
 
+from ternarybert.data.pair_frame import Ints, PairFrame, pair_frame, plain_copy
 from ternarybert.data.squad.questions import Question
 from ternarybert.errors import DataError
-
-Ints: TypeAlias = NDArray[np.int32]
 
 FIRST_TOKEN = 0  # where a window points that does not hold the answer
 UNKNOWN = -1  # the label of a window that has none: nothing to learn from
@@ -42,19 +39,6 @@ class Tokens:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Frame:
-    """The special tokens around the two texts, and the token type of each of the five parts."""
-
-    before: Ints
-    between: Ints
-    after: Ints
-    types: tuple[int, int, int, int, int]
-
-    def __len__(self) -> int:
-        return len(self.before) + len(self.between) + len(self.after)
-
-
-@dataclass(frozen=True, slots=True, eq=False)
 class Window:
     """One input of the model. `first`, `count` and `owned` are in tokens of the whole context."""
 
@@ -62,7 +46,7 @@ class Window:
     question: Question
     question_ids: Ints
     tokens: Tokens  # of the whole context
-    frame: Frame
+    frame: PairFrame
     first: int
     count: int
     owned: tuple[int, int]  # from, up to: the tokens that belong to this window
@@ -118,7 +102,7 @@ class Windower:
             raise DataError(f"windows of {max_length} tokens, {stride} apart, questions of {max_question}: impossible")
         self.max_length, self.stride, self.max_question = max_length, stride, max_question
         self.parallel = parallel  # lets the tokenizer start threads; a fork does not survive them
-        self._tokenizer = _plain_copy(tokenizer)
+        self._tokenizer = plain_copy(tokenizer)
         self._frame = _frame(self._tokenizer)
 
     def windows(self, questions: Sequence[Question]) -> list[Window]:
@@ -165,38 +149,14 @@ class Windower:
             yield Window(row, question, question_ids, tokens, self._frame, first, count, owned, *label)
 
 
-def _plain_copy(tokenizer: Tokenizer | str | Path) -> Tokenizer:
-    """A tokenizer of our own that neither pads nor cuts; files often say it should, at a length for other uses."""
-    try:
-        if isinstance(tokenizer, Tokenizer):
-            plain = Tokenizer.from_str(tokenizer.to_str())
-        else:
-            plain = Tokenizer.from_str(Path(tokenizer).read_text(encoding="utf-8"))
-    except Exception as error:  # the library raises nothing narrower
-        raise DataError(f"cannot read the tokenizer ({str(error).splitlines()[0]}); give a tokenizer.json") from error
-    plain.no_truncation()
-    plain.no_padding()
-    return plain
-
-
-def _frame(tokenizer: Tokenizer) -> Frame:
-    """Read the special tokens off a pair of one-word texts."""
-    pair = tokenizer.encode("a", "a")
-    side = pair.sequence_ids
-    if 0 not in side or 1 not in side or side[0] is not None:
+def _frame(tokenizer: Tokenizer) -> PairFrame:
+    frame = pair_frame(tokenizer)
+    if not len(frame.before):
         raise DataError(
             "the tokenizer puts no special token before a pair of texts, such as [CLS]; questions without an answer "
             "point at it"
         )
-    last = len(side) - 1 - side[::-1].index(0)  # the last token of the first text
-    second, end = side.index(1), len(side) - side[::-1].index(1)
-    ids, types = np.array(pair.ids, np.int32), pair.type_ids
-    return Frame(
-        before=ids[: side.index(0)],
-        between=ids[last + 1 : second],
-        after=ids[end:],
-        types=(types[0], types[last], types[second - 1], types[second], types[-1]),
-    )
+    return frame
 
 
 def _cuts(total: int, room: int, stride: int) -> tuple[list[int], list[int]]:
