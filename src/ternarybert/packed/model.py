@@ -8,7 +8,7 @@ nor read. Of a family without a record only the paper's matrices are checked.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from reprlib import repr as show
 from typing import Any
 
@@ -60,6 +60,14 @@ class PackedModel:
                 _check_float(name, tensor)
         check_tensors(self.config, self.shapes)
         check_bits(self.bits, self.tensors)
+
+    def in_memory(self) -> PackedModel:
+        """The same model with copies of its arrays: Windows cannot delete a file while views of it exist."""
+        tensors: dict[str, PackedTensor | Float] = {
+            name: replace(t, codes=t.codes.copy(), scale=t.scale.copy()) if isinstance(t, PackedTensor) else t.copy()
+            for name, t in self.tensors.items()
+        }
+        return replace(self, tensors=tensors)
 
     @property
     def shapes(self) -> dict[str, tuple[int, ...]]:

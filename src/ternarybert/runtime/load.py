@@ -77,7 +77,9 @@ def load(
     has_types = family_of(content.config).uses_token_types and network.sizes.types > 1
     text = TextEncoder(path, network.sizes.max_tokens, has_types=has_types, max_length=max_length)
     runner = _runner(network, engine, threads, kernel)
-    return _MODELS[head_kind(content.config)](runner, text, content.config, threads)
+    model = _MODELS[head_kind(content.config)](runner, text, content.config, threads)
+    model.folder = path
+    return model
 
 
 def network_of(model: PackedModel) -> Network:

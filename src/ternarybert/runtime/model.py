@@ -15,6 +15,7 @@ import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import islice, pairwise
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
@@ -55,6 +56,7 @@ class Model:
 
     def __init__(self, runner: Runner, text: TextEncoder, config: Mapping[str, Any], num_threads: int = 1) -> None:
         self.runner, self.text, self.config, self.num_threads = runner, text, config, num_threads
+        self.folder: Path | None = None  # set by `load`
         self.labels = label_names(config, runner.sizes.head)
 
     @property
