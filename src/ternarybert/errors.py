@@ -107,7 +107,7 @@ class NotTernaryError(TernaryBertError, ValueError):
     """A float tensor that should be ternary is not."""
 
 
-class FolderExistsError(TernaryBertError, FileExistsError):
+class FolderExistsError(OutputError, FileExistsError):
     """The output exists, and it was not to be replaced or holds something else."""
 
 

@@ -213,8 +213,8 @@ def check(status: int, error: CError) -> None:
 @cache
 def kernels() -> tuple[str, ...]:
     """The kernels that this CPU can run, fastest first."""
+    listed = library().tb_kernels()  # ends with a null pointer
     names: list[str] = []
-    listed = library().tb_kernels()
     while (name := listed[len(names)]) is not None:
         names.append(name.decode())
     return tuple(names)

@@ -130,7 +130,7 @@ RECIPE_ERRORS = {
     "a recipe that is none": (["--recipe", "mail.csv"], "recipe must be a mapping"),
     "an unknown field": (["--set", "distill.atention=0"], "did you mean 'attention'?"),
     "a field without value": (["--set", "distill.attention"], "--set takes FIELD=VALUE"),
-    "a bad value": (["--set", "schedule.warmup=2"], "warmup lies in [0, 1)"),
+    "a bad value": (["--set", "schedule.warmup=2"], "warmup must be in [0, 1), got 2"),
     "impossible bits": (["--bits", "9-2-8"], "W cannot have 9 bits; allowed: 2, 3, 4, 8, 32"),
     "bits of another form": (["--bits", "2/2/8"], "bits are written W-E-A, such as 2-2-8"),
     "no epochs": (["--epochs", "0"], "epochs"),

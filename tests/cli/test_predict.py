@@ -223,7 +223,7 @@ def test_long_texts_are_noted(moods):
     code, out, err = command("predict", moods, "good " * 100)
     assert code == 0
     assert err.splitlines() == [
-        "ternarybert: note: 1 of 1 texts are longer than 64 tokens; the rest of them was not read"
+        "ternarybert: note: 1 of 1 texts are longer than 64 tokens and were truncated"
     ]
     _, shorter, _ = command("predict", moods, "good " * 100, "--max-length", "10")
     assert shorter != out
@@ -476,7 +476,7 @@ def test_another_model_or_table_does_not_go_on(moods, made, table, tmp_path):
         (["model", "--input", "mails.csv", "--output", "x.xls"], "cannot write '.xls' files"),
         (["model", "--kernel", "abacus", "a"], "abacus"),
         (["model", "--engine", "natve", "a"], "did you mean 'native'?"),
-        (["model", "--max-length", "1000", "a"], "takes 5 to 64 tokens"),
+        (["model", "--max-length", "1000", "a"], "5 to 64 tokens"),
         (["model", "--null-threshold", "0", "a"], "models that answer questions"),
         (["model", "--question", "a", "--pair"], "--question goes with"),
     ],

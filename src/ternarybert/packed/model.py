@@ -69,6 +69,14 @@ class PackedModel:
         check_tensors(self.config, self.shapes)
         check_bits(self.bits, self.tensors)
 
+    def in_memory(self) -> PackedModel:
+        """The same model with copies of its arrays: Windows cannot delete a file while views of it exist."""
+        tensors: dict[str, PackedTensor | Float] = {
+            name: replace(t, codes=t.codes.copy(), scale=t.scale.copy()) if isinstance(t, PackedTensor) else t.copy()
+            for name, t in self.tensors.items()
+        }
+        return replace(self, tensors=tensors)
+
     @property
     def shapes(self) -> dict[str, tuple[int, ...]]:
         """The shape of every tensor."""

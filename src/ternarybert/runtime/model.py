@@ -56,7 +56,7 @@ class Model:
 
     def __init__(self, runner: Runner, text: TextEncoder, config: Mapping[str, Any], num_threads: int = 1) -> None:
         self.runner, self.text, self.config, self.num_threads = runner, text, config, num_threads
-        self.folder: Path | None = None  # that it was loaded from
+        self.folder: Path | None = None  # set by `load`
         self.labels = label_names(config, runner.sizes.head)
 
     @property

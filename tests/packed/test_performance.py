@@ -1,5 +1,7 @@
-"""The promises about time, on one core and in processor seconds, so that a busy machine does not break them."""
+"""The promises about reading a packed BERT-base: CPU seconds on one core, and memory."""
 
+import subprocess
+import sys
 import time
 
 import numpy as np
@@ -44,3 +46,26 @@ def test_bert_base_is_read_faster_than_its_float32_file(tmp_path):
     ours = min(seconds(lambda: read(tmp_path / "packed")) for _ in range(3))
     theirs = min(seconds(lambda: safetensors.numpy.load_file(tmp_path / "floats.safetensors")) for _ in range(3))
     assert ours < theirs
+
+
+READ = """
+import pathlib, re, sys
+from ternarybert.packed import read
+
+def peak():  # of this process alone; getrusage would begin with that of the one which started it
+    return int(re.search(r"VmHWM:\\s+(\\d+)", pathlib.Path("/proc/self/status").read_text())[1]) * 1024
+
+before = peak()
+kept = read(sys.argv[1])
+print(peak() - before)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("bits", "packing"), [("2-2-8", "plain"), ("2-2-8", "dense"), ("3-3-8", "plain"), ("8-8-8", "plain")]
+)
+def test_memory_of_reading(tmp_path, bits, packing):
+    write(tmp_path / "p", random_model(BASE, bits, packing=packing))
+    done = subprocess.run([sys.executable, "-c", READ, str(tmp_path / "p")], capture_output=True, text=True, check=True)
+    assert int(done.stdout) <= 1.5 * (tmp_path / "p" / "model.safetensors").stat().st_size
