@@ -28,7 +28,7 @@ def test_all_is_well(quick):
 
 def test_the_page_and_its_json(quick):
     code, out, _ = command("doctor")
-    assert code == 0 and out.endswith("All is well.\n")
+    assert code == 0 and out.endswith("Everything works.\n")
     assert "bit for bit" in out and "tokens/s" in out
     code, out, _ = command("doctor", "--json")
     assert code == 0 and json.loads(out)["problems"] == []

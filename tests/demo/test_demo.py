@@ -11,6 +11,7 @@ import pytest
 
 from ternarybert import packed
 from ternarybert.cli import main
+from ternarybert.cli.console import STOPPED
 from ternarybert.demo import demo as jobs
 from ternarybert.demo import demo as plan
 from ternarybert.demo import sources
@@ -143,7 +144,7 @@ def test_ctrl_c_is_one_line(command, monkeypatch):
     monkeypatch.setattr(jobs, "make_teacher", stop)
     result = command()
     assert result.code == 130
-    assert "stopped; the same command goes on from here" in result.err
+    assert STOPPED in result.err
 
 
 def test_a_folder_of_something_else_stays(tmp_path, encoder, reviews):

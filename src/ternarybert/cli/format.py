@@ -1,4 +1,4 @@
-"""Answers as a line for people, as JSON for programs, and as columns of a table."""
+"""Answers of a model as a line of text, as JSON, and as columns of a table."""
 
 from __future__ import annotations
 
@@ -15,30 +15,30 @@ PREDICTION = "prediction"  # the column that every kind of answer has
 
 
 def as_line(text: Text, answer: Any, *, every: bool = False) -> str:
-    """What the model says, how sure it is, and of what: separated by tabs. Of a question without its context."""
+    """Answer, score and text, separated by tabs; the context of a question is left out."""
     from ternarybert.runtime import Answer
 
     parts = [text] if isinstance(text, str) else text[:1] if isinstance(answer, Answer) else text
-    return "\t".join([*_said(answer, every), _one_line(" | ".join(parts))])
+    return "\t".join([*_parts(answer, every), _one_line(" | ".join(parts))])
 
 
 def as_json(text: Text, answer: Any, *, every: bool = False) -> str:
-    """The same as one JSON object; the context of a question is not repeated."""
+    """The same as one JSON object; the context of a question is left out."""
     from ternarybert.runtime import Answer
 
     if isinstance(text, str):
         given = {"text": text}
     else:
         given = {"question": text[0]} if isinstance(answer, Answer) else {"text": text[0], "text_pair": text[1]}
-    said = answer.as_dict()
+    values = answer.as_dict()
     if not every:
-        said.pop("scores", None)
-        said.pop("words", None)
-    return json.dumps({**given, **said}, ensure_ascii=False)
+        values.pop("scores", None)
+        values.pop("words", None)
+    return json.dumps({**given, **values}, ensure_ascii=False)
 
 
 def columns_of(model: Model, *, every: bool = False) -> dict[str, str | None]:
-    """The columns that a model's answers take, with Arrow's name of their type; None: a list."""
+    """The columns of a model's answers, with the Arrow name of their type; None for a list."""
     from ternarybert.runtime import Classifier
     from ternarybert.runtime.model import Answerer
 
@@ -71,7 +71,7 @@ def as_columns(answer: Any, names: Iterable[str]) -> dict[str, Any]:
     return dict(zip(names, said, strict=False))
 
 
-def _said(answer: Any, every: bool) -> list[str]:
+def _parts(answer: Any, every: bool) -> list[str]:
     from ternarybert.runtime import Answer, Label, Labels, Number
 
     if isinstance(answer, Number):
@@ -84,8 +84,8 @@ def _said(answer: Any, every: bool) -> list[str]:
         return [_ranked(answer.scores)]
     if isinstance(answer, Labels):
         return [_ranked(answer.scores if every else {name: answer.scores[name] for name in answer.labels}) or "-"]
-    found = [f"{_one_line(entity.text)} ({entity.label} {entity.score:.4f})" for entity in answer.entities]
-    return [", ".join(found) or "-"]
+    entities = [f"{_one_line(entity.text)} ({entity.label} {entity.score:.4f})" for entity in answer.entities]
+    return [", ".join(entities) or "-"]
 
 
 def _ranked(scores: dict[str, float]) -> str:

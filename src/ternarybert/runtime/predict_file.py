@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from ternarybert.cli.console import job as long_job
+from ternarybert.cli.console import handle_errors as long_job
 from ternarybert.cli.format import as_columns, as_json, as_line, columns_of
 from ternarybert.data.readers import Rows, open_rows, sample
 from ternarybert.data.table import choose_columns
@@ -30,7 +30,7 @@ from ternarybert.storage import ResumableFile
 if TYPE_CHECKING:
     from rich.progress import Progress
 
-    from ternarybert.cli.predict import AnswerOptions, InputOptions
+    from ternarybert.cli.options import AnswerOptions, InputOptions
     from ternarybert.runtime import Model
     from ternarybert.runtime.text import Text
 
