@@ -106,11 +106,11 @@ def settings(output: Path, **choices: Any) -> Settings:
     """How the scripts run everything: on the processor, with progress shown, going on where it stopped."""
     from rich.console import Console
 
-    from ternarybert.cli.training_progress import TrainingProgress
+    from ternarybert.cli.training_display import TrainingDisplay
     from ternarybert.training.options import Settings
 
     begun = output.with_name(f"{output.name}.work").exists()
-    return Settings(device="cpu", resume=begun, callbacks=(TrainingProgress(Console(), output.name),), **choices)
+    return Settings(device="cpu", resume=begun, callbacks=(TrainingDisplay(Console(), output.name),), **choices)
 
 
 def say(text: str) -> None:

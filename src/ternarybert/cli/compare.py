@@ -32,7 +32,7 @@ from ternarybert.recipe import PRESETS, Recipe
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from ternarybert.cli.training_progress import TrainingProgress
+    from ternarybert.cli.training_display import TrainingDisplay
     from ternarybert.compare.tables import Row
     from ternarybert.data import SquadData, TaskData
 
@@ -132,11 +132,11 @@ class ConsoleGridProgress(GridProgress):
         """Print what the data of a task is."""
         self.console.print(describe(data))
 
-    def finetuning(self, task: str) -> TrainingProgress:
+    def finetuning(self, task: str) -> TrainingDisplay:
         """Show the fine-tuning of a teacher."""
-        from ternarybert.cli.training_progress import TrainingProgress
+        from ternarybert.cli.training_display import TrainingDisplay
 
-        return TrainingProgress(self.console, "fine-tuning")
+        return TrainingDisplay(self.console, "fine-tuning")
 
     def teacher_outputs(self, share: float) -> None:
         """Show how far the teacher is."""
@@ -145,11 +145,11 @@ class ConsoleGridProgress(GridProgress):
     @contextmanager
     def student(self, cell: Cell, number: int, count: int) -> Iterator[Any]:
         """Show the training of a student."""
-        from ternarybert.cli.training_progress import TrainingProgress
+        from ternarybert.cli.training_display import TrainingDisplay
 
         seed = f", seed {cell.seed}" if cell.seed != 42 else ""
         self.console.print(f"{number} of {count}: {cell.label} {cell.bits}{seed}")
-        with TrainingProgress(self.console, cell.method) as progress:
+        with TrainingDisplay(self.console, cell.method) as progress:
             yield progress
 
 

@@ -87,16 +87,16 @@ def _run(
     console.print(f"About {plan.minutes} minutes on two idle cores. You can stop at any time: {RERUN}.")
     prepare(place, plan, encoder, reviews)
     with quiet():
-        from ternarybert.cli.training_progress import TrainingProgress
+        from ternarybert.cli.training_display import TrainingDisplay
 
         set_threads(threads)
         done = " (done)" if place.teacher.exists() else ""
         console.print(f"1 of 3: fine-tuning the teacher, all-MiniLM-L6-v2, on film reviews{done}")
-        with TrainingProgress(console, "fine-tuning") as progress:
+        with TrainingDisplay(console, "fine-tuning") as progress:
             make_teacher(place, plan, encoder, progress)
         done = " (done)" if place.ternary.exists() else ""
         console.print(f"2 of 3: distilling a student with weights in {{-1, 0, +1}}{done}")
-        with TrainingProgress(console, "ternarizing") as progress:
+        with TrainingDisplay(console, "ternarizing") as progress:
             make_student(place, plan, progress)
         console.print("3 of 3: measuring")
         with console.status("") as status:

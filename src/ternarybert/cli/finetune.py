@@ -84,7 +84,7 @@ def default_folder(model: str) -> str:
 def _run(
     model: str, rows: TaskData | SquadData, folder: Path, training: TrainOptions, output: OutputOptions
 ) -> dict[str, Any]:
-    from ternarybert.cli.training_progress import TrainingProgress
+    from ternarybert.cli.training_display import TrainingDisplay
     from ternarybert.training.finetune import finetune as run
     from ternarybert.training.finetune import usual_schedule
     from ternarybert.training.models import load_config
@@ -92,7 +92,7 @@ def _run(
     recipe = Recipe(schedule=usual_schedule(load_config(model))).override(training.schedule())
     console = make_console(errors=True)
     console.print(describe(rows))
-    with TrainingProgress(console, "fine-tuning") as progress:
+    with TrainingDisplay(console, "fine-tuning") as progress:
         return run(model, rows, folder, recipe, training_options(training, output, progress))
 
 

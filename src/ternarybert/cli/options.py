@@ -88,7 +88,8 @@ def refuse(reason: str, **options: object) -> None:
     for name, value in options.items():
         if value is not None and value is not False:
             flag = f"--{name.replace('_', '-')}"
-            raise OptionError(f"{flag} has no effect {reason}; leave it out")
+            add = f"add {reason.split()[1]}, or " if reason.startswith("without ") else ""
+            raise OptionError(f"{flag} has no effect {reason}; {add}leave it out")
 
 
 def name_value_pairs(flag: str, texts: list[str] | None, expected: str) -> dict[str, str]:

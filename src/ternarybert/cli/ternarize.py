@@ -166,11 +166,11 @@ def _run(
     augmented: Augmentation | None,
 ) -> dict[str, Any]:
     from ternarybert import packed
-    from ternarybert.cli.training_progress import TrainingProgress
+    from ternarybert.cli.training_display import TrainingDisplay
     from ternarybert.packed.inspect import inspect_model
     from ternarybert.training.ternarize import ternarize as run
 
-    with TrainingProgress(make_console(errors=True), "ternarizing") as progress:
+    with TrainingDisplay(make_console(errors=True), "ternarizing") as progress:
         options = training_options(training, output, progress)
         metrics = run(teacher, rows, folder, recipe, options, student=student, augment=augmented)
     if is_first_process():

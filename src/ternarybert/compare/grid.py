@@ -204,8 +204,8 @@ def compare_methods(
     training, progress = with_time(training), progress or GridProgress()
     cells = with_seeds(choose_cells() if cells is None else cells, training.seeds)
     comparison = _comparison(str(teacher), recipe or PRESETS["default"], training, training.sources)
-    place, data = Place(Path(output)), sample_rows(data, training.rows)
-    row, rows = _run(comparison, data, cells, place, progress, force=force)
+    results, data = Place(Path(output)), sample_rows(data, training.rows)
+    row, rows = _run(comparison, data, cells, results, progress, force=force)
     return ComparisonResult(Path(output), row["task"], row["metric"], list(row["scores"]), rows)
 
 
@@ -302,8 +302,8 @@ class _Reproducing:
         usual = {name: kind.source for name, kind in KINDS.items() if kind.source is not None}
         sources = {**usual, "pretrained": self.model, **self.training.sources}
         comparison = _comparison(teacher, self.recipe, self.training, sources, tasks)
-        cells, place = with_seeds(self.experiment.cells, self.training.seeds), Place(self.folder / task / "students")
-        return _run(comparison, data, cells, place, self.progress, force=force)[1]
+        cells, results = with_seeds(self.experiment.cells, self.training.seeds), Place(self.folder / task / "students")
+        return _run(comparison, data, cells, results, self.progress, force=force)[1]
 
     def _teacher(self, task: str, data: AnyData) -> str:
         """The teacher of a task, fine-tuned unless an earlier run did."""
@@ -366,7 +366,7 @@ def _comparison(
 
 
 def _run(
-    comparison: Comparison, data: AnyData, cells: Sequence[Cell], place: Place, progress: GridProgress, *, force: bool
+    comparison: Comparison, data: AnyData, cells: Sequence[Cell], results: Place, progress: GridProgress, *, force: bool
 ) -> tuple[dict[str, Any], list[Row]]:
     """Run the cells and keep table and figure up to date; the teacher's row, and the rows of these cells."""
     from ternarybert.compare.figure import draw, require_matplotlib
@@ -374,20 +374,20 @@ def _run(
     from ternarybert.compare.tables import rows_of, write
 
     require_matplotlib()
-    done = sum(place.is_done(cell, comparison.source(cell)) for cell in cells) if not force else 0
+    done = sum(results.is_done(cell, comparison.source(cell)) for cell in cells) if not force else 0
     if done:
         progress.message(f"{done} of {len(cells)} are already done")
 
     def write_table(teacher: dict[str, Any]) -> None:
-        write(place, rows_of(place, place.with_others(cells), teacher), teacher)
+        write(results, rows_of(results, results.with_others(cells), teacher), teacher)
 
     outputs = progress.teacher_outputs
-    teacher = run_cells(comparison, data, cells, place, progress.student, write_table, force=force, asking=outputs)
+    teacher = run_cells(comparison, data, cells, results, progress.student, write_table, force=force, asking=outputs)
     write_table(teacher)
-    rows = rows_of(place, place.with_others(cells), teacher)
+    rows = rows_of(results, results.with_others(cells), teacher)
     title = f"{teacher['task']}: size and {teacher['metric']} of the last student"
-    draw(rows, teacher["metric"], title, place.folder / "figure.svg", place.folder / "figure.png")
-    return teacher, rows_of(place, cells, teacher)
+    draw(rows, teacher["metric"], title, results.folder / "figure.svg", results.folder / "figure.png")
+    return teacher, rows_of(results, cells, teacher)
 
 
 def _write(result: Reproduction, name: str) -> None:

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 from rich.console import Console
 
 from ternarybert.cli.console import make_console
-from ternarybert.cli.training_progress import TrainingProgress
+from ternarybert.cli.training_display import TrainingDisplay
 
 
 def state(step=0):
@@ -15,7 +15,7 @@ def state(step=0):
 
 def test_progress_on_a_terminal():
     screen = io.StringIO()
-    with TrainingProgress(Console(file=screen, force_terminal=True, width=100), "ternarizing") as progress:
+    with TrainingDisplay(Console(file=screen, force_terminal=True, width=100), "ternarizing") as progress:
         progress.on_train_begin(None, state(), None)
         progress.on_log(None, state(), None, logs={"loss": 1.25})
         progress.on_evaluate(None, state(5), None, metrics={"eval_f1": 50.0, "eval_best": 75.0})
@@ -30,7 +30,7 @@ def test_progress_on_a_terminal():
 def test_progress_in_a_log_is_a_line_a_minute(monkeypatch):
     log, now = io.StringIO(), {"seconds": 0.0}
     monkeypatch.setattr("ternarybert.cli.console.time.monotonic", lambda: now["seconds"])
-    progress = TrainingProgress(Console(file=log, width=100), "ternarizing")
+    progress = TrainingDisplay(Console(file=log, width=100), "ternarizing")
     progress.on_train_begin(None, state(), None)
     for step in range(1, 7):
         now["seconds"] = 25.0 * step
@@ -43,7 +43,7 @@ def test_progress_in_a_log_is_a_line_a_minute(monkeypatch):
 
 def test_another_process_prints_nothing(monkeypatch, capfd):
     monkeypatch.setenv("RANK", "1")
-    progress = TrainingProgress(make_console(errors=True), "ternarizing")
+    progress = TrainingDisplay(make_console(errors=True), "ternarizing")
     progress.on_train_begin(None, state(3), None)
     progress.on_evaluate(None, state(5), None, metrics={"eval_f1": 50.0, "eval_best": 75.0})
     assert capfd.readouterr() == ("", "")

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 _PREFIX = "eval_"
 
 
-class TrainingProgress(TrainerCallback):  # type: ignore[misc]
+class TrainingDisplay(TrainerCallback):  # type: ignore[misc]
     """A bar on a terminal; in a log a line per evaluation, and one a minute between two of them."""
 
     def __init__(self, console: Console, title: str) -> None:
@@ -26,7 +26,7 @@ class TrainingProgress(TrainerCallback):  # type: ignore[misc]
         self.display = ProgressDisplay(console, title, unit="step", stop_when_done=False)
         self.loss = self.metric = ""
 
-    def __enter__(self) -> TrainingProgress:
+    def __enter__(self) -> TrainingDisplay:
         return self
 
     def __exit__(self, *_: object) -> None:
