@@ -55,7 +55,7 @@ def test_a_comparison_is_a_table_and_a_figure(run, teacher, table, out):
     assert "1 of 5: TernaryBERT 2-2-8" in result.err
 
     again = run("compare", teacher, "--train", table, *COLUMNS, *methods, "--bits", "4-8-8", *QUICK, "-o", out)
-    assert "5 of 5 are done already" in again.out
+    assert "5 of 5 are already done" in again.out
     assert "1 of" not in again.out
 
     more = run("compare", teacher, "--train", table, *COLUMNS, "--method", "minmax", *QUICK, "-o", out)
