@@ -103,11 +103,11 @@ def settings(output: Path, **choices: Any) -> Settings:
     """Training options of the scripts: on CPU, with progress, resuming interrupted runs."""
     from rich.console import Console
 
-    from ternarybert.cli.console import ShowProgress
+    from ternarybert.cli.training_display import TrainingDisplay
     from ternarybert.training.options import Settings
 
     resume = output.with_name(f"{output.name}.work").exists()
-    return Settings(device="cpu", resume=resume, callbacks=(ShowProgress(Console(), output.name),), **choices)
+    return Settings(device="cpu", resume=resume, callbacks=(TrainingDisplay(Console(), output.name),), **choices)
 
 
 def log(text: str) -> None:

@@ -1,26 +1,81 @@
-"""TernaryBERT: a fine-tuned BERT with weights in {-1, 0, +1} and 8-bit activations, for plain CPUs."""
+"""TernaryBERT: a fine-tuned BERT with weights in {-1, 0, +1} and 8-bit activations, for plain CPUs.
+
+    import ternarybert
+
+    data = ternarybert.load_table("reviews.csv", text="review", label="mood")
+    ternarybert.finetune("bert-base-uncased", data, "teacher")
+    ternarybert.ternarize("teacher", data, "small")
+    model = ternarybert.load("small")
+    model.predict(["a fine film"])
+
+Everything in `__all__` is public. Names are imported on first use: training needs torch, running a packed model does
+not.
+"""
+
+from __future__ import annotations
 
 from importlib import import_module
-from typing import Any
+from typing import TYPE_CHECKING
 
 __version__ = "0.1.0"
 
-# The public verbs and where they live. They are imported on first use: most need torch, and whoever only runs a packed
-# model has none.
-_VERBS = {
-    "evaluate": "ternarybert.training.evaluate",
-    "finetune": "ternarybert.training.finetune",
-    "load": "ternarybert.runtime",
-    "load_torch": "ternarybert.hf",
-    "ternarize": "ternarybert.training.ternarize",
-}
+__all__ = [
+    "Model",
+    "Recipe",
+    "TrainingOptions",
+    "__version__",
+    "compare_methods",
+    "evaluate",
+    "finetune",
+    "load",
+    "load_glue",
+    "load_squad",
+    "load_table",
+    "load_torch",
+    "predict_file",
+    "reproduce",
+    "ternarize",
+]
 
+if TYPE_CHECKING:
+    from ternarybert.compare.grid import compare_methods, reproduce
+    from ternarybert.data import load_glue, load_squad, load_table
+    from ternarybert.hf import load_torch
+    from ternarybert.recipe import Recipe
+    from ternarybert.runtime.load import load
+    from ternarybert.runtime.model import Model
+    from ternarybert.runtime.predict_file import predict_file
+    from ternarybert.training.evaluate import evaluate
+    from ternarybert.training.finetune import finetune
+    from ternarybert.training.options import Settings as TrainingOptions
+    from ternarybert.training.ternarize import ternarize
+else:
+    # The module of each public name, and its name there if it is another one.
+    _MODULES = {
+        "Model": "ternarybert.runtime.model",
+        "Recipe": "ternarybert.recipe",
+        "TrainingOptions": "ternarybert.training.options:Settings",
+        "compare_methods": "ternarybert.compare.grid",
+        "evaluate": "ternarybert.training.evaluate",
+        "finetune": "ternarybert.training.finetune",
+        "load": "ternarybert.runtime.load",
+        "load_glue": "ternarybert.data",
+        "load_squad": "ternarybert.data",
+        "load_table": "ternarybert.data",
+        "load_torch": "ternarybert.hf",
+        "predict_file": "ternarybert.runtime.predict_file",
+        "reproduce": "ternarybert.compare.grid",
+        "ternarize": "ternarybert.training.ternarize",
+    }
 
-def __getattr__(name: str) -> Any:
-    if name not in _VERBS:
-        raise AttributeError(f"module '{__name__}' has no attribute '{name}'")
-    return getattr(import_module(_VERBS[name]), name)
+    def __getattr__(name: str) -> object:
+        if name not in _MODULES:
+            raise AttributeError(f"module '{__name__}' has no attribute '{name}'")
+        module, _, original = _MODULES[name].partition(":")
+        value = getattr(import_module(module), original or name)
+        globals()[name] = value
+        return value
 
 
 def __dir__() -> list[str]:
-    return sorted([*globals(), *_VERBS])
+    return sorted({*globals(), *__all__})

@@ -49,7 +49,7 @@ def test_own_questions(run, encoder, tmp_path, monkeypatch):
     assert made.code == 0, made.err
     assert len(table_rows(made.out, "dev exact")) == len(table_rows(made.out, "dev f1")) == 3
     assert len(table_rows(made.out, "dev agreement")) == 2
-    assert "columns: answer" not in made.out
+    assert "columns: prediction" not in made.out
     judged = run("evaluate", "tiny-asked-ternary", "--eval", "test.jsonl", *SHORT, "--teacher", "tiny-asked")
     assert judged.code == 0, judged.err
     assert "test: dev 20 questions; all have answers" in judged.err

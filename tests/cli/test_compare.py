@@ -8,6 +8,7 @@ import time
 
 import pytest
 
+from ternarybert.cli.console import STOPPED
 from tests import tiny
 from tests.processes import fork
 
@@ -55,7 +56,7 @@ def test_a_comparison_is_a_table_and_a_figure(run, teacher, table, out):
     assert "1 of 5: TernaryBERT 2-2-8" in result.err
 
     again = run("compare", teacher, "--train", table, *COLUMNS, *methods, "--bits", "4-8-8", *QUICK, "-o", out)
-    assert "5 of 5 are done already" in again.out
+    assert "5 of 5 are already done" in again.out
     assert "1 of" not in again.out
 
     more = run("compare", teacher, "--train", table, *COLUMNS, "--method", "minmax", *QUICK, "-o", out)
@@ -80,7 +81,7 @@ def test_a_killed_comparison_is_finished_by_the_same_command(run, teacher, table
     result = run(*command)
     assert result.code == 0, result.err
     assert first.stat().st_mtime_ns == before
-    assert "1 of 2 are done already" in result.out
+    assert "1 of 2 are already done" in result.out
     results = [json.loads(path.read_text()) for path in sorted((out / "cells").glob("*.json"))]
     assert len(results) == 2
     for each in results:
@@ -99,22 +100,24 @@ def test_ctrl_c_says_how_to_go_on(teacher, table, out):
     finally:
         process.kill()
     assert process.returncode == 130
-    assert "the same command goes on from here" in err
+    assert STOPPED in err
     assert "Traceback" not in err
 
 
 @pytest.mark.parametrize(
     "options, said",
     [
-        (["--method", "qbrt"], "did you mean 'qbert'"),
-        (["--method", "gobo", "--bits", "2-8-8"], "gobo does not support 2-8-8"),
-        (["--preset", "granularty"], "did you mean 'granularity'"),
-        (["--preset", "all", "--method", "gobo"], "--preset is a whole grid"),
-        (["--bits", "2-8-8"], "--bits goes with --method"),
-        (["--budget", "5", "--max-steps", "3"], "cannot go together"),
-        (["--budget", "0"], "must be more than 0"),
-        (["--source", "bert=x"], "--source takes"),
-        (["--recipe", "papr"], "did you mean 'paper'"),
+        (["--method", "qbrt"], "'qbert'"),
+        (["--method", "gobo", "--bits", "2-8-8"], "2-8-8"),
+        (["--preset", "granularty"], "'granularity'"),
+        (["--preset", "all", "--method", "gobo"], "--preset all"),
+        (["--bits", "2-8-8"], "--bits 2-8-8"),
+        (["--budget", "5", "--max-steps", "3"], "--budget and --max-steps"),
+        (["--budget", "0"], "--budget"),
+        (["--source", "bert=x"], "'bert'"),
+        (["--source", "x"], "--source"),
+        (["--task", "rte"], "--task rte"),
+        (["--recipe", "papr"], "'paper'"),
     ],
 )
 def test_mistakes(fails, teacher, table, out, options, said):
@@ -125,7 +128,7 @@ def test_mistakes(fails, teacher, table, out, options, said):
 def test_another_comparison_in_the_folder_is_not_lost(run, fails, teacher, table, out):
     command = ["compare", teacher, "--train", table, *COLUMNS, "--method", "gobo", "--device", "cpu", "-o", out]
     assert run(*command).code == 0
-    assert "another minutes per cell" in fails(*command, "--minutes-per-cell", "3")
+    assert "minutes per cell" in fails(*command, "--minutes-per-cell", "3")
     assert run(*command, "--minutes-per-cell", "3", "--force").code == 0
 
 
@@ -149,7 +152,7 @@ def test_an_experiment_of_the_paper_beside_ours(run, encoder, glue, out):
     assert result.code == 0, result.err
     assert "cola is left out" in result.err
     found = json.loads(result.out.splitlines()[-1])
-    assert "not BERT-base: this checks that the machinery works" in found["notes"][0]
+    assert "not BERT-base" in found["notes"][0]
     full, trm, labels = found["rows"]
     for row, printed in ((full, 72.9), (trm, 69.0), (labels, 56.3)):
         ours = row["tasks"]["rte"]
@@ -163,7 +166,7 @@ def test_an_experiment_of_the_paper_beside_ours(run, encoder, glue, out):
     assert other.code == 0, other.err
     assert "with data augmentation: ternarybert ternarize --augment" in other.out
     assert "fine-tuning the teacher" not in other.out, "the teacher is there"
-    assert "1 of 2 are done already" in other.out, "the plain student is the same in both tables"
+    assert "1 of 2 are already done" in other.out, "the plain student is the same in both tables"
 
 
 def test_a_teacher_of_another_model_is_not_taken_for_this_one(run, fails, encoder, glue, out, tmp_path):
@@ -173,17 +176,18 @@ def test_a_teacher_of_another_model_is_not_taken_for_this_one(run, fails, encode
     other = tmp_path / "other"
     tiny.bert(vocab_size=len(tiny.tokenizer()), seed=9).bert.save_pretrained(other)
     tiny.tokenizer().save_pretrained(other)
-    assert "was made with another model" in fails(*command, "--model", other)
-    assert "was made with another data" in fails(*command, "--model", encoder, "--rows", "20")
+    assert "different model" in fails(*command, "--model", other)
+    assert "different data" in fails(*command, "--model", encoder, "--rows", "20")
     taken = run(*command[:-2], "-o", tmp_path / "again", *QUICK, "--teacher", f"rte={out / 'rte' / 'teacher'}")
     assert taken.code == 0, taken.err
     assert "not BERT-base" in (tmp_path / "again" / "3bit.md").read_text(), "the teacher says what it is"
-    assert "Every student took 4 steps" in (tmp_path / "again" / "3bit.md").read_text()
+    assert "4 steps" in (tmp_path / "again" / "3bit.md").read_text()
 
 
 def test_mistakes_of_reproduce(fails, encoder, glue, out):
-    assert "did you mean 'granularity'" in fails("reproduce", "granulrity", "--model", encoder)
-    assert "unknown task 'rt'" in fails("reproduce", "main", "--model", encoder, "--task", "rt", "-o", out)
-    assert "--teacher takes TASK=FOLDER" in fails("reproduce", "main", "--teacher", "x")
-    assert "none of mnli could be read" in fails("reproduce", "granularity", "--model", encoder, "--data", glue)
+    assert "'granularity'" in fails("reproduce", "granulrity", "--model", encoder)
+    assert "'rt'" in fails("reproduce", "main", "--model", encoder, "--task", "rt", "-o", out)
+    assert "TASK=FOLDER" in fails("reproduce", "main", "--teacher", "x")
+    assert "'mrp'" in fails("reproduce", "main", "--teacher", "mrp=x")
+    assert "mnli" in fails("reproduce", "granularity", "--model", encoder, "--data", glue)
     assert not os.path.exists(out)

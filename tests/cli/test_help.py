@@ -36,8 +36,10 @@ def test_every_example_is_one_that_the_command_takes(name):
 @pytest.mark.parametrize("name", COMMANDS)
 def test_every_option_says_what_it_does(name):
     parameters = click_command(name).params
-    silent = [parameter.name for parameter in parameters if not getattr(parameter, "help", None)]
-    assert not silent
+    for parameter in parameters:
+        text = getattr(parameter, "help", None) or ""
+        assert text[:1].isupper(), f"{name} {parameter.opts}: {text!r}"
+        assert text.endswith(".") and not text.startswith("Of "), f"{name} {parameter.opts}: {text!r}"
     code, out, _ = command(name, "--help")
     assert code == 0
     assert "Example: ternarybert" in re.sub(r"\s+", " ", out)

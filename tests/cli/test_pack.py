@@ -137,7 +137,7 @@ def test_unpacked_is_what_the_student_computes_with(tmp_path, name):
     (tmp_path / "p" / "tokenizer.json").write_text("{}")
     code, out, err = command("unpack", tmp_path / "p", tmp_path / "f")
     assert (code, err) == (0, "")
-    assert ("rounded to 8 bits" in out) == (recipe.bits.a == 8)
+    assert ("8 bits" in out) == (recipe.bits.a == 8)
     assert "quantization_config" not in json.loads((tmp_path / "f" / "config.json").read_text())
     assert (tmp_path / "f" / "tokenizer.json").is_file()
     model, info = AutoModelForSequenceClassification.from_pretrained(tmp_path / "f", output_loading_info=True)

@@ -1,7 +1,7 @@
-"""The command line: parse, call, print. Nothing here computes, and nothing heavy is imported before it is needed.
+"""The command line: parse, call, print. One module per command; all options are in `options`.
 
-A user's mistake is one line on standard error that says what was seen and what to do, and exit code 2. Of the commands
-only the one that was asked for is imported, so that a quick one is quick.
+A user's mistake is one line on standard error, with what was seen and what to do, and exit code 2. Only the module of
+the command that runs is imported, so that quick commands start quickly.
 """
 
 from __future__ import annotations
@@ -16,30 +16,18 @@ import typer
 
 from ternarybert.errors import TernaryBertError
 
-# Every command, in the order of the help: its module, and the name of its example there.
-COMMANDS = {
-    "demo": ("demo", "DEMO_EXAMPLE"),
-    "finetune": ("train", "FINETUNE_EXAMPLE"),
-    "ternarize": ("train", "TERNARIZE_EXAMPLE"),
-    "evaluate": ("evaluate", "EVALUATE_EXAMPLE"),
-    "predict": ("predict", "PREDICT_EXAMPLE"),
-    "inspect": ("inspect", "INSPECT_EXAMPLE"),
-    "report": ("report", "REPORT_EXAMPLE"),
-    "pack": ("pack", "PACK_EXAMPLE"),
-    "unpack": ("pack", "UNPACK_EXAMPLE"),
-    "augment": ("augment", "EXAMPLE"),
-    "bench": ("bench", "BENCH_EXAMPLE"),
-    "compare": ("compare", "COMPARE_EXAMPLE"),
-    "reproduce": ("reproduce", "REPRODUCE_EXAMPLE"),
-    "doctor": ("doctor", "DOCTOR_EXAMPLE"),
-}
+# In the order of the help. A command is the function of its name in the module of its name, which also has an EXAMPLE.
+COMMANDS = (
+    *("demo", "finetune", "ternarize", "evaluate", "predict", "inspect", "report", "pack", "unpack", "augment"),
+    *("bench", "compare", "reproduce", "doctor"),
+)
 
 
 def _version(wanted: bool) -> None:
     if wanted:
         from ternarybert import __version__, native
 
-        features = ", ".join(sorted(native.cpu_features())) or "none that kernels use"
+        features = ", ".join(sorted(native.cpu_features())) or "none that a kernel uses"
         typer.echo(f"ternarybert {__version__} (CPU features: {features})")
         raise typer.Exit
 
@@ -53,7 +41,7 @@ def _options(
 
 
 def make_app(names: Iterable[str] = COMMANDS) -> typer.Typer:
-    """The command with some of its subcommands."""
+    """The `ternarybert` command with these subcommands."""
     app = typer.Typer(
         name="ternarybert",
         help="Make a fine-tuned BERT 15 times smaller: ternary weights, 8-bit activations, no GPU needed.",
@@ -63,9 +51,8 @@ def make_app(names: Iterable[str] = COMMANDS) -> typer.Typer:
     )
     app.callback()(_options)
     for name in names:
-        module, example = COMMANDS[name]
-        commands = import_module(f"ternarybert.cli.{module}")
-        app.command(name, epilog=getattr(commands, example))(getattr(commands, name))
+        module = import_module(f"ternarybert.cli.{name}")
+        app.command(name, epilog=module.EXAMPLE)(getattr(module, name))
     return app
 
 
@@ -78,11 +65,11 @@ def __getattr__(name: str) -> Any:
 def main() -> None:
     """Entry point of the `ternarybert` command."""
     try:
-        asked = sys.argv[1:2]
-        make_app(asked if asked and asked[0] in COMMANDS else COMMANDS)(prog_name="ternarybert")
+        first = sys.argv[1:2]
+        make_app(first if first and first[0] in COMMANDS else COMMANDS)(prog_name="ternarybert")
     except TernaryBertError as error:
         typer.echo(f"ternarybert: {error}", err=True)
         sys.exit(2)
-    except BrokenPipeError:  # the reader, such as `head`, has seen enough
+    except BrokenPipeError:  # the reader, such as `head`, is done
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(1)

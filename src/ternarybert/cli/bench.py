@@ -1,108 +1,109 @@
-"""The command `bench`: this machine, a model, and the engines one could use instead."""
+"""The command `bench`: times a packed model beside the engines one could use instead."""
 
 from __future__ import annotations
 
-import json
 import tempfile
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ternarybert.cli.console import job, make_console, quiet
-from ternarybert.cli.options import option, with_options
+from ternarybert.cli.console import handle_errors, make_console, make_table, print_json, quiet
+from ternarybert.cli.options import OUTPUT, JsonOption, option, refuse, with_options
 from ternarybert.errors import OptionError
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-
-BENCH_EXAMPLE = (
+EXAMPLE = (
     "Example: ternarybert bench my-model-ternary --teacher my-model\n\n"
     "Without a model: ternarybert bench --shape base --threads 2 --plot speed.png"
 )
-_WHAT, _HOW, _OUTPUT = "What is timed", "How", "Output"
+_MODELS, _MEASUREMENT = "Models and batches", "Measurement"
+
+
+@dataclass(frozen=True)
+class BenchOptions(JsonOption):
+    """What is timed, and how."""
+
+    teacher: Path | None = option(
+        _MODELS, "Plain model that the other engines run. By default FOLDER, unpacked.", "MODEL"
+    )
+    shape: str | None = option(
+        _MODELS, "Size of the random model: base (12 layers x 768) or mini (6 x 384). By default base.", "NAME"
+    )
+    batch: list[str] | None = option(
+        _MODELS,
+        "Batch to time: SIZExLENGTH, or ragged (32 texts of real lengths). Repeatable. By default several.",
+        "BATCH",
+    )
+    engine: list[str] | None = option(_MODELS, "Engine to time. Repeatable. By default all.", "NAME")
+    threads: int = option(_MEASUREMENT, "CPU threads of every engine.", default=1, min=1)
+    rounds: int = option(_MEASUREMENT, "Number of rounds; engines take turns in each.", default=5, min=1)
+    seconds: float = option(_MEASUREMENT, "Time per engine and batch in a round, in seconds.", default=0.5)
+    plot: Path | None = option(OUTPUT, "Chart to draw: a PNG, SVG or PDF file.", "FILE")
 
 
 @with_options
 def bench(
     folder: Annotated[
-        Path | None, typer.Argument(help="A packed classifier; without one, random weights.", metavar="[FOLDER]")
+        Path | None,
+        typer.Argument(help="Packed classifier. By default a model with random weights.", metavar="[FOLDER]"),
     ] = None,
     *,
-    teacher: Annotated[
-        Path | None,
-        option("--teacher", help="The plain model that the others run; else FOLDER unpacked.", panel=_WHAT),
-    ] = None,
-    shape: Annotated[
-        str, option("--shape", help="Without FOLDER: base (12 x 768) or mini (6 x 384).", panel=_WHAT)
-    ] = "base",
-    batch: Annotated[
-        list[str] | None,
-        option("--batch", help="BATCHxLENGTH or ragged (32 real lengths). Repeatable.", panel=_WHAT, metavar="SHAPE"),
-    ] = None,
-    engine: Annotated[
-        list[str] | None, option("--engine", help="Time only these. Repeatable.", panel=_WHAT, metavar="NAME")
-    ] = None,
-    threads: Annotated[int, option("--threads", help="Of every engine.", panel=_HOW, min=1)] = 1,
-    rounds: Annotated[int, option("--rounds", help="Turns of every engine.", panel=_HOW, min=1)] = 5,
-    seconds: Annotated[float, option("--seconds", help="For an engine and batch in a round.", panel=_HOW)] = 0.5,
-    plot: Annotated[Path | None, option("--plot", help="Draw the table: PNG, SVG or PDF.", panel=_OUTPUT)] = None,
-    as_json: Annotated[bool, option("--json", help="Print one JSON object, last.", panel=_OUTPUT)] = False,
+    options: BenchOptions,
 ) -> None:
     r"""Time a packed model beside torch, ONNX Runtime, OpenVINO and CTranslate2 on this machine.
 
-    Every engine runs in its own process, they take turns, and medians are compared. Engines that are not installed are
-    named; all of them come with: pip install 'ternarybert\[bench,train]'.
+    Every engine runs in its own process; they take turns, and medians are compared. Engines that are not installed are
+    listed. To install them all: pip install 'ternarybert\[bench,train]'.
     """
-    with job():
+    with handle_errors():
+        teacher, plot = options.teacher, options.plot
         if teacher is not None and folder is None:
-            raise OptionError("--teacher goes with the packed FOLDER that was made from it")
+            raise OptionError(f"--teacher {teacher} needs the packed FOLDER that was made from it")
+        if folder is not None:
+            refuse(f"on {folder}, which has its own shape", shape=options.shape)
         from ternarybert.bench.engines import ENGINES
         from ternarybert.bench.inputs import SHAPES
         from ternarybert.bench.report import make_report
         from ternarybert.bench.run import BenchPlan
         from ternarybert.bench.run import bench as run
 
-        plan = BenchPlan(engine or list(ENGINES), batch or SHAPES, threads, rounds, seconds)
+        engines, batches = options.engine or list(ENGINES), options.batch or SHAPES
+        plan = BenchPlan(engines, batches, options.threads, options.rounds, options.seconds)
         console = make_console(errors=True)
-        with tempfile.TemporaryDirectory(prefix="ternarybert-bench-") as place, console.status("preparing") as status:
-            work = Path(place) / "run"
+        with tempfile.TemporaryDirectory(prefix="ternarybert-bench-") as made, console.status("preparing") as status:
+            temporary, work = Path(made), Path(made) / "run"
             work.mkdir()
             if folder is None:
-                folder, teacher = _random(Path(place), shape)
+                folder, teacher = _random(temporary, options.shape or "base")
             with quiet():
                 timings = run(folder, work, plan, plain=teacher, on_progress=status.update)
             report = make_report(timings, folder, plan)
-        _show(report, make_console(errors=as_json))
+        _show(report, make_console(errors=options.as_json))
         if plot is not None:
             from ternarybert.bench.report import draw
 
             draw(report, plot)
-            console.print(f"The chart is in {plot}.")
-        if as_json:
-            typer.echo(json.dumps(report))
+            console.print(f"The chart is in {plot}.", soft_wrap=True)
+        if options.as_json:
+            print_json(report)
 
 
-def _random(place: Path, shape: str) -> tuple[Path, Path]:
+def _random(folder: Path, shape: str) -> tuple[Path, Path]:
     """A model of random weights, packed and plain."""
     from ternarybert.bench.random_model import shape_named, write_random
 
-    write_random(place / "random", place / "random plain", shape_named(shape))
-    return place / "random", place / "random plain"
+    write_random(folder / "random", folder / "random plain", shape_named(shape))
+    return folder / "random", folder / "random plain"
 
 
 def _show(report: dict[str, Any], console: Console) -> None:
-    from rich import box
-    from rich.table import Table
-
     from ternarybert.bench.report import failures, headings, machine, rows
 
-    first, *others = headings(report)
-    table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False)
-    table.add_column(first)
-    for name in others:
-        table.add_column(name, justify="right")
+    table = make_table(*headings(report))
     for row in rows(report):
         table.add_row(*row)
     console.print(machine(report))

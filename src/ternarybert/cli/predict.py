@@ -1,138 +1,51 @@
-"""The command `predict`: a model's answers to texts, wherever they come from. Never imports torch."""
+"""The command `predict`: runs a packed model on texts, a file or standard input. Never imports torch."""
 
 from __future__ import annotations
 
 import io
 import json
-import os
 import sys
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
 
-from ternarybert.cli.options import option, with_options
+from ternarybert.cli.console import ProgressDisplay, handle_errors, make_console
+from ternarybert.cli.options import AnswerOptions, EngineOptions, InputOptions, refuse, with_options
 from ternarybert.errors import InputError, OptionError, TruncationWarning
 
 if TYPE_CHECKING:
-    from rich.progress import Progress
-
     from ternarybert.runtime import Model
     from ternarybert.runtime.predict_file import PredictFileResult
     from ternarybert.runtime.text import Text
 
-PREDICT_EXAMPLE = (
+EXAMPLE = (
     'Example: ternarybert predict my-model-ternary "a fine film"   or   '
     "ternarybert predict my-model-ternary --input mails.csv --output answers.csv"
 )
 
-_INPUT, _OUTPUT, _ENGINE = "Input", "Output", "Engine"
-_READ = 1 << 16  # bytes of standard input taken at a time
-
-
-@dataclass(frozen=True)
-class InputOptions:
-    """Where the texts are."""
-
-    input: Annotated[
-        Path | None,
-        option("--input", "-i", help="A file: CSV, TSV, JSON, JSONL, parquet or .txt.", panel=_INPUT, metavar="FILE"),
-    ] = None
-    text: Annotated[
-        str | None,
-        option("--text", help="Its column of the text; guessed where obvious.", panel=_INPUT, metavar="COLUMN"),
-    ] = None
-    text_pair: Annotated[
-        str | None,
-        option("--text-pair", help="Its column of the second text of pairs.", panel=_INPUT, metavar="COLUMN"),
-    ] = None
-    pair: Annotated[
-        bool,
-        option("--pair", help="Texts come in pairs: two arguments, or a tab in a line.", panel=_INPUT),
-    ] = False
-    question: Annotated[
-        str | None, option("--question", help="A question to a text.", panel=_INPUT, metavar="TEXT")
-    ] = None
-    context: Annotated[
-        str | None,
-        option("--context", help="The text; else standard input is.", panel=_INPUT, metavar="TEXT"),
-    ] = None
-
-
-@dataclass(frozen=True)
-class AnswerOptions:
-    """How answers are given."""
-
-    output: Annotated[
-        Path | None,
-        option(
-            "--output",
-            "-o",
-            help="Write the rows of --input with their answers: CSV, TSV, JSONL or parquet. Can be resumed.",
-            panel=_OUTPUT,
-            metavar="FILE",
-        ),
-    ] = None
-    force: Annotated[bool, option("--force", help="Replace the output, drop an unfinished one.", panel=_OUTPUT)] = False
-    null_threshold: Annotated[
-        float | None,
-        option(
-            "--null-threshold",
-            help="Questions: give no answer when that scores higher by more than this; 0 suits SQuAD 2.0.",
-            panel=_OUTPUT,
-            metavar="NUMBER",
-        ),
-    ] = None
-    every: Annotated[bool, option("--all", help="The scores of all labels.", panel=_OUTPUT)] = False
-    as_json: Annotated[bool, option("--json", help="One JSON object per text.", panel=_OUTPUT)] = False
-
-
-@dataclass(frozen=True)
-class EngineOptions:
-    """What computes."""
-
-    threads: Annotated[
-        int | None, option("--threads", help="Processor threads; else all usable cores.", panel=_ENGINE, min=1)
-    ] = None
-    kernel: Annotated[
-        str | None, option("--kernel", help="A kernel by name; else the best here.", panel=_ENGINE, metavar="NAME")
-    ] = None
-    engine: Annotated[
-        str, option("--engine", help="native, or oracle: the same in slow NumPy.", panel=_ENGINE, metavar="NAME")
-    ] = "native"
-    max_length: Annotated[
-        int | None,
-        option("--max-length", help="Cut texts at so many tokens; else at what fits.", panel=_ENGINE, metavar="TOKENS"),
-    ] = None
-
-    def load(self, folder: Path) -> Model:
-        """The model in a folder, run as these options say."""
-        # NumPy's own threads are of no use here, and starting them takes as long as loading a model.
-        os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
-        from ternarybert.runtime import load
-
-        return load(
-            folder, num_threads=self.threads, kernel=self.kernel, engine=self.engine, max_length=self.max_length
-        )
+_CHUNK = 1 << 16  # bytes of standard input read at a time
 
 
 @with_options
 def predict(
-    folder: Annotated[Path, typer.Argument(help="A packed model.", metavar="FOLDER")],
-    texts: Annotated[list[str] | None, typer.Argument(help="Texts; else standard input, one a line.")] = None,
+    folder: Annotated[Path, typer.Argument(help="Packed model.", metavar="FOLDER")],
+    texts: Annotated[
+        list[str] | None, typer.Argument(help="Texts. By default read from standard input, one per line.")
+    ] = None,
     *,
     source: InputOptions,
     answers: AnswerOptions,
-    how: EngineOptions,
+    engine: EngineOptions,
 ) -> None:
-    """Answer texts with a packed model: labels, numbers, entities, or answers to questions."""
+    """Predict with a packed model: labels, numbers, entities, or answers to questions."""
     given = list(texts or ())
-    _check(given, source, answers)
-    with _notices(), how.load(folder) as model:
+    _check(given, source, answers, engine)
+    with handle_errors(), _notices(), engine.load(folder) as model:
         if answers.null_threshold is not None:
             _allow_no_answer(model, answers.null_threshold)
         if source.input is not None:
@@ -141,22 +54,28 @@ def predict(
             _answer(model, given, source, _printer(answers))
 
 
-def _check(texts: list[str], source: InputOptions, answers: AnswerOptions) -> None:
+def _check(texts: list[str], source: InputOptions, answers: AnswerOptions, engine: EngineOptions) -> None:
     if source.input is not None and (texts or source.pair or source.question or source.context):
-        raise OptionError("--input takes the texts from a file; leave out the others")
+        raise OptionError(f"--input {source.input} excludes other texts; leave them out")
     if source.input is None and (source.text or source.text_pair):
-        raise OptionError("--text and --text-pair name columns of --input; give texts by themselves, two with --pair")
+        raise OptionError(
+            "--text and --text-pair name columns of --input; give texts as arguments, or pairs with --pair"
+        )
     if source.input is None and answers.output is not None:
-        raise OptionError("--output goes with --input; redirect the output instead: > FILE")
+        raise OptionError("--output needs --input; redirect the output instead: > FILE")
     if source.question is not None and (texts or source.pair):
-        raise OptionError("--question goes with --context or standard input, not with other texts")
+        raise OptionError("--question takes its text from --context or standard input; leave out other texts")
+    if answers.output is None:
+        refuse("without --output", force=answers.force)
+    if engine.engine == "oracle":
+        refuse("with --engine oracle", threads=engine.threads, kernel=engine.kernel)
 
 
 def _allow_no_answer(model: Model, threshold: float) -> None:
     from ternarybert.runtime.model import Answerer
 
     if not isinstance(model, Answerer):
-        raise OptionError("--null-threshold is for models that answer questions")
+        raise OptionError("--null-threshold needs a model that answers questions")
     model.task = replace(model.task, null_threshold=threshold)
 
 
@@ -167,17 +86,23 @@ def _answer(model: Model, texts: list[str], source: InputOptions, show: Callable
 
 
 def _answer_file(model: Model, source: InputOptions, answers: AnswerOptions) -> None:
-    from ternarybert.cli.console import job
     from ternarybert.runtime.predict_file import predict_file, predict_rows
 
     assert source.input is not None
     columns = {"text": source.text, "text_pair": source.text_pair}
-    with job(), _FileProgress() as progress:
-        if answers.output is None:
-            show = _printer(answers)
-            for _, text, answer in predict_rows(model, source.input, **columns):
-                show(text, answer)
-            return
+    if answers.output is None:
+        show = _printer(answers)
+        for _, text, answer in predict_rows(model, source.input, **columns):
+            show(text, answer)
+        return
+    rows = 0
+    with ProgressDisplay(make_console(errors=True), "predict") as display:
+
+        def progress(result: PredictFileResult, share: float) -> None:
+            nonlocal rows
+            rows = result.rows
+            display.update(share, 1.0, f"{rows:,} rows, {result.rows_per_second:,.0f} rows/s")
+
         try:
             result = predict_file(
                 model,
@@ -190,8 +115,7 @@ def _answer_file(model: Model, source: InputOptions, answers: AnswerOptions) -> 
             )
         except KeyboardInterrupt:
             same = "the same command without --force" if answers.force else "the same command"
-            typer.echo(f"\nternarybert: stopped after {progress.rows:,} rows; resume with {same}", err=True)
-            raise typer.Exit(130) from None  # what a shell calls a command that Ctrl-C ended
+            raise KeyboardInterrupt(f"stopped after {rows:,} rows; resume with {same}") from None
     _show_result(result, answers)
 
 
@@ -207,36 +131,8 @@ def _show_result(result: PredictFileResult, answers: AnswerOptions) -> None:
     typer.echo(f"{result.rows:,} rows{resumed}, {speed_text}{empty}: {answers.output}", err=True)
 
 
-class _FileProgress:
-    """A progress bar on a terminal, nothing elsewhere."""
-
-    rows = 0  # written so far
-    _bar: Progress | None = None
-
-    def __enter__(self) -> _FileProgress:
-        return self
-
-    def __call__(self, result: PredictFileResult, share: float) -> None:
-        self.rows = result.rows
-        if self._bar is None and sys.stderr.isatty():
-            from rich.console import Console
-            from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
-
-            columns = (BarColumn(), TextColumn("{task.percentage:3.0f} %"), TextColumn("{task.fields[text]}"))
-            self._bar = Progress(*columns, TimeRemainingColumn(), console=Console(stderr=True), transient=True)
-            self._task = self._bar.add_task("", total=1.0, text="")
-            self._bar.start()
-        if self._bar is not None:
-            text = f"{result.rows:,} rows, {result.rows_per_second:,.0f} rows/s"
-            self._bar.update(self._task, completed=share, text=text)
-
-    def __exit__(self, *_: object) -> None:
-        if self._bar is not None:
-            self._bar.stop()
-
-
 def _batches(texts: list[str], source: InputOptions) -> Iterator[list[Text]]:
-    """What was given, or whatever comes from standard input."""
+    """The texts that were given, or the lines of standard input."""
     if source.question is not None:
         yield [(source.question, _whole_input() if source.context is None else source.context)]
         return
@@ -251,25 +147,25 @@ def _batches(texts: list[str], source: InputOptions) -> Iterator[list[Text]]:
 
 def _pairs(texts: list[str]) -> list[Text]:
     if len(texts) % 2:
-        raise OptionError(f"{len(texts)} texts are not pairs; with --pair give two, four, ...")
+        raise OptionError(f"--pair needs an even number of texts; got {len(texts)}")
     return list(zip(texts[::2], texts[1::2], strict=True))
 
 
 def _split(line: str) -> Text:
     first, tab, second = line.partition("\t")
     if not tab:
-        raise InputError(f"no tab in the line {line!r:.40}; with --pair it separates the two texts")
+        raise InputError(f"no tab in the line {line!r:.40}; with --pair a tab separates the two texts")
     return first, second
 
 
 def _lines() -> Iterator[list[str]]:
-    """Lines of standard input: as many at a time as are there, so that a slow source is answered at once."""
+    """Lines of standard input, as many at a time as are available, so that a slow source gets its answers at once."""
     if sys.stdin.isatty():
         yield from _typed()
         return
     rest, number = b"", 0
     source = cast(io.BufferedReader, sys.stdin.buffer)
-    while data := source.read1(_READ):
+    while data := source.read1(_CHUNK):
         *whole, rest = (rest + data).split(b"\n")
         yield [_decode(line, number + i) for i, line in enumerate(whole, 1) if line.strip()]
         number += len(whole)
@@ -278,7 +174,7 @@ def _lines() -> Iterator[list[str]]:
 
 
 def _whole_input() -> str:
-    """All of standard input, whatever the locale says it is; line ends as in any text file."""
+    """All of standard input as UTF-8, whatever the locale; line ends as in any text file."""
     try:
         return io.TextIOWrapper(io.BytesIO(sys.stdin.buffer.read()), encoding="utf-8-sig").read()
     except UnicodeDecodeError:
@@ -295,7 +191,7 @@ def _decode(line: bytes, number: int) -> str:
 def _typed() -> Iterator[list[str]]:
     """Lines that a person types."""
     with suppress(ImportError):  # not everywhere
-        import readline  # noqa: F401  (lets `input` edit the line and go back to earlier ones)
+        import readline  # noqa: F401  (gives `input` line editing and a history)
     typer.echo("Type a text and press Enter; Ctrl-D ends.", err=True)
     while True:
         try:
@@ -320,7 +216,7 @@ def _printer(answers: AnswerOptions) -> Callable[[Text, object], None]:
 
 @contextmanager
 def _notices() -> Iterator[None]:
-    """Show what the library wants to be known, such as texts that are too long, as one line each."""
+    """Print warnings of the library, such as truncated texts, as one line each."""
 
     def show(message: Warning | str, category: type[Warning], *_: object, **__: object) -> None:
         typer.echo(f"ternarybert: note: {message}", err=True)

@@ -1,84 +1,82 @@
-"""The command `report`: a page and pictures about packed models."""
+"""The command `report`: an HTML page with figures about packed models."""
 
 from __future__ import annotations
 
-import json
 from contextlib import nullcontext
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from ternarybert.cli.console import job, make_console, quiet
-from ternarybert.cli.options import option, with_options
-from ternarybert.errors import MissingExtraError, OptionError
+from ternarybert.cli.console import handle_errors, make_console, print_json, quiet
+from ternarybert.cli.options import OUTPUT, JsonOption, option, refuse, with_options
 
-REPORT_EXAMPLE = (
+EXAMPLE = (
     "Example: ternarybert report my-model-ternary --teacher my-model\n\n"
     "Several: ternarybert report small smaller --output side-by-side"
 )
-_WHAT, _OUTPUT = "What it shows", "Output"
+_CONTENT = "Content"
+
+
+@dataclass(frozen=True)
+class ReportOptions(JsonOption):
+    """What the page shows, and where it is written."""
+
+    teacher: list[Path] | None = option(
+        _CONTENT,
+        "Plain folder that the packed one was made from. Repeatable, once for each packed folder.",
+        "FOLDER",
+    )
+    text: list[str] | None = option(
+        _CONTENT, "Text to show attention for, with --teacher. Repeatable. By default some film reviews.", "TEXT"
+    )
+    texts: Path | None = option(
+        _CONTENT, "File with such texts, one per line, with a tab between the two texts of a pair.", "FILE"
+    )
+    bench: Path | None = option(_CONTENT, "Output of `bench --json`: adds speed.", "FILE")
+    output: Path | None = option(
+        OUTPUT,
+        "Folder to write. By default FOLDER/report, or ./report for several packed folders.",
+        "FOLDER",
+        flags="--output -o",
+    )
 
 
 @with_options
 def report(
-    folders: Annotated[list[Path], typer.Argument(help="Packed folders; several are compared.", metavar="FOLDER...")],
+    folders: Annotated[list[Path], typer.Argument(help="Packed folders. Several are compared.", metavar="FOLDER...")],
     *,
-    teacher: Annotated[
-        list[Path] | None,
-        option("--teacher", help="The plain folder it was made from. Repeatable: one for each.", panel=_WHAT),
-    ] = None,
-    text: Annotated[
-        list[str] | None,
-        option("--text", help="With --teacher: a text to look at attention with. Repeatable.", panel=_WHAT),
-    ] = None,
-    texts: Annotated[
-        Path | None,
-        option("--texts", help="The same, one a line; a tab parts the two of a pair.", panel=_WHAT, metavar="FILE"),
-    ] = None,
-    bench: Annotated[
-        Path | None, option("--bench", help="What `bench --json` printed: adds speed.", panel=_WHAT, metavar="FILE")
-    ] = None,
-    output: Annotated[
-        Path | None,
-        option(
-            "--output",
-            "-o",
-            help="Where it goes: FOLDER/report by default, ./report for several.",
-            panel=_OUTPUT,
-            metavar="FOLDER",
-        ),
-    ] = None,
-    as_json: Annotated[bool, option("--json", help="Print one JSON object, last.", panel=_OUTPUT)] = False,
+    options: ReportOptions,
 ) -> None:
-    """Write one HTML page, and every figure as PNG and SVG, about packed models.
+    """Write an HTML page about packed models, with every figure as PNG and SVG.
 
-    Scores, sizes, training curves, weights and mistakes need the packed folder only. With the teacher it also shows
-    weights before and after, hidden representations and attention.
+    Scores, sizes, training curves, weights and mistakes need the packed folder only. With the teacher the page also
+    shows weights before and after, hidden representations and attention.
     """
-    with job():
-        if (text or texts) and not teacher:
-            raise OptionError("--text and --texts are what teacher and student are compared on, and need --teacher")
-        try:
-            from ternarybert.report.activations import TEXTS, read_texts
-            from ternarybert.report.build import build, link_figures
-            from ternarybert.report.page import check_output, write_page
-        except ImportError as error:
-            raise MissingExtraError("reports need more: pip install 'ternarybert[report]'") from error
+    with handle_errors():
+        if not options.teacher:
+            refuse("without --teacher", text=options.text or None, texts=options.texts)
+        from ternarybert.report.activations import TEXTS, read_texts
+        from ternarybert.report.build import build, link_figures
+        from ternarybert.report.page import check_output, write_page
         from ternarybert.storage import REPORT, REPORT_PAGE
 
-        place = output or (folders[0] / REPORT if len(folders) == 1 else Path(REPORT))
-        check_output(place)
-        said = [tuple(line.split("\t")[:2]) for line in text or ()] + ([] if texts is None else read_texts(texts))
+        folder = options.output or (folders[0] / REPORT if len(folders) == 1 else Path(REPORT))
+        check_output(folder)
+        texts = [tuple(line.split("\t")[:2]) for line in options.text or ()]
+        texts += [] if options.texts is None else read_texts(options.texts)
         console = make_console(errors=True)
-        with console.status("reading") as status, quiet() if teacher else nullcontext():
-            page = build(folders, teacher or (), texts=said or TEXTS, bench=bench, on_progress=status.update)
-        write_page(place, page)
-        linked = len(folders) == 1 and link_figures(folders[0], place, page.pictures)
-        where = place / REPORT_PAGE
-        if as_json:
-            figures = [str(place / f"{picture.name}.png") for picture in page.pictures]
-            typer.echo(json.dumps({"report": str(where), "figures": figures, "card": bool(linked)}))
+        with console.status("reading") as status, quiet() if options.teacher else nullcontext():
+            page = build(
+                folders, options.teacher or (), texts=texts or TEXTS, bench=options.bench, on_progress=status.update
+            )
+        write_page(folder, page)
+        linked = len(folders) == 1 and link_figures(folders[0], folder, page.pictures)
+        path = folder / REPORT_PAGE
+        if options.as_json:
+            figures = [str(folder / f"{picture.name}.png") for picture in page.pictures]
+            print_json({"report": str(path), "figures": figures, "card": bool(linked)})
         else:
-            also = "; the model card links them" if linked else ""
-            console.print(f"The report is {where}, with {len(page.pictures)} figures beside it{also}.", soft_wrap=True)
+            also = "; the model card links to them" if linked else ""
+            console.print(f"The report is {path}, with {len(page.pictures)} figures beside it{also}.", soft_wrap=True)

@@ -1,206 +1,100 @@
-"""The command `reproduce`: the paper's own experiments, its printed figures beside ours."""
+"""The command `reproduce`: experiments of the paper, with its printed figures beside ours."""
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated
 
 import typer
 
-from ternarybert.cli.compare import GridOptions, fewer_rows, run_grid
-from ternarybert.cli.console import job, make_console, note_hub, quiet
-from ternarybert.cli.options import DataOptions, describe, load_data, option, with_options
-from ternarybert.compare.cells import METHOD_INFO, with_seeds
-from ternarybert.compare.paper import EXPERIMENTS, METRICS, Experiment
-from ternarybert.errors import DataError, HubError, OptionError, suggest
+from ternarybert.cli.compare import ConsoleGridProgress
+from ternarybert.cli.console import STOPPED, announce_download, handle_errors, make_console, print_json, quiet
+from ternarybert.cli.options import (
+    DATA,
+    OUTPUT,
+    RECIPE,
+    GridOptions,
+    name_value_pairs,
+    option,
+    with_options,
+)
+from ternarybert.compare.grid import BERT_BASE
+from ternarybert.compare.grid import reproduce as run_experiment
+from ternarybert.compare.paper import EXPERIMENTS, METRICS
+from ternarybert.errors import OptionError, suggest
 from ternarybert.recipe import PRESETS, Recipe
 
-if TYPE_CHECKING:
-    from rich.console import Console
-
-    from ternarybert.compare.tables import ComparisonRow
-    from ternarybert.data import SquadData, TaskData
-
-    Data = TaskData | SquadData
-
-REPRODUCE_EXAMPLE = (
+EXAMPLE = (
     "Example: ternarybert reproduce distillation --task rte --data glue\n\n"
     "A check in minutes: ternarybert reproduce main --model my-minilm --task mrpc --data glue --minutes-per-cell 5"
 )
-_WHAT = "What is reproduced"
-_STOPPED = "stopped; the same command goes on from here"
+_MODELS = "Models"
 
 
 @dataclass(frozen=True)
-class _Job:
-    """What was asked for."""
+class ExperimentOptions:
+    """Models, tasks and output of an experiment."""
 
-    model: str
-    data: Path | None
-    teachers: Mapping[str, str]
-    recipe: Recipe
-    grid: GridOptions
-    folder: Path
-    console: Console
+    model: str = option(_MODELS, "Pre-trained encoder: a folder or a hub id.", "MODEL", default=BERT_BASE)
+    teacher: list[str] | None = option(
+        _MODELS, "Fine-tuned model of a task, used instead of fine-tuning --model. Repeatable.", "TASK=FOLDER"
+    )
+    task: list[str] | None = option(
+        DATA, f"Task to run: {', '.join(METRICS)}. Repeatable. By default all tasks of the paper's table.", "NAME"
+    )
+    data: Path | None = option(
+        DATA, "Folder with the files of the tasks. By default they come from the Hugging Face Hub.", "FOLDER"
+    )
+    recipe: str = option(
+        RECIPE, f"Recipe of TernaryBERT: {', '.join(PRESETS)}, or a YAML file.", "NAME|FILE", default="paper"
+    )
+    output: Path = option(
+        OUTPUT, "Folder to write results to.", "FOLDER", flags="--output -o", default=Path("reproduced")
+    )
+
+    def teachers(self) -> dict[str, str]:
+        """Fine-tuned models by task."""
+        teachers = name_value_pairs("--teacher", self.teacher, f"TASK=FOLDER with one of {', '.join(METRICS)}")
+        for task in teachers:
+            if task not in METRICS:
+                raise OptionError(f"--teacher: unknown task '{task}'{suggest(task, METRICS)}")
+        return teachers
 
 
 @with_options
 def reproduce(
-    experiment: Annotated[str, typer.Argument(help=f"{', '.join(EXPERIMENTS)}.", metavar="EXPERIMENT")],
+    experiment: Annotated[str, typer.Argument(help=f"Experiment: {', '.join(EXPERIMENTS)}.", metavar="EXPERIMENT")],
     *,
-    model: Annotated[
-        str, option("--model", help="The pre-trained encoder: folder or hub id.", panel=_WHAT, metavar="MODEL")
-    ] = "google-bert/bert-base-uncased",
-    task: Annotated[
-        list[str] | None,
-        option("--task", help="Only this task; else all that the table has. Repeatable.", panel=_WHAT, metavar="NAME"),
-    ] = None,
-    data: Annotated[
-        Path | None,
-        option("--data", help="Folder with GLUE or SQuAD; without it, the hub.", panel=_WHAT, metavar="FOLDER"),
-    ] = None,
-    teacher: Annotated[
-        list[str] | None,
-        option("--teacher", help="A model already fine-tuned. Repeatable.", panel=_WHAT, metavar="TASK=FOLDER"),
-    ] = None,
-    recipe: Annotated[str, option("--recipe", help=f"{', '.join(PRESETS)}, or a YAML file.", panel=_WHAT)] = "paper",
+    options: ExperimentOptions,
     grid: GridOptions,
-    output: Annotated[Path, option("--output", "-o", help="Folder.", panel="Output", metavar="FOLDER")] = Path(
-        "reproduced"
-    ),
 ) -> None:
     """Run an experiment of the paper and print its figures beside ours: main, granularity, distillation and others.
 
     Fine-tunes a teacher for every task, then trains the students of the table, by default for the paper's epochs. With
-    a smaller model or less time it is a check of the machinery, and says so. Can be stopped and started at any time.
+    a smaller model or less time it only checks that everything works; the table says so. You can stop at any time: the
+    same command resumes.
     """
     if experiment not in EXPERIMENTS:
         raise OptionError(f"unknown experiment '{experiment}'{suggest(experiment, EXPERIMENTS)}")
-    grid.check()
-    chosen, console = EXPERIMENTS[experiment], make_console(errors=grid.as_json)
-    asked = _Job(model, data, _teachers(teacher or []), Recipe.load(recipe), grid, output, console)
-    with job(stopped=_STOPPED):
-        note_hub(model)
-        with quiet():
-            data_of = _read(asked, chosen, task or [])
-            measured, notes = _run(asked, chosen, data_of)
-            result = _write(asked, experiment, measured, notes)
+    console = make_console(errors=grid.as_json)
+    with handle_errors(stopped=STOPPED):
+        training, teachers, recipe = grid.training(), options.teachers(), Recipe.load(options.recipe)
+        announce_download(options.model)
+        with quiet(), ConsoleGridProgress(console) as progress:
+            result = run_experiment(
+                experiment,
+                options.output,
+                model=options.model,
+                tasks=options.task or (),
+                data=options.data,
+                teachers=teachers,
+                recipe=recipe,
+                training=replace(training, options=grid.run_options()),
+                force=grid.force,
+                progress=progress,
+            )
+    console.print(result.markdown, soft_wrap=True)
+    console.print(f"The table is in {options.output / f'{experiment}.md'}.", soft_wrap=True)
     if grid.as_json:
-        typer.echo(json.dumps(result | {"output": str(output)}))
-
-
-def _teachers(said: list[str]) -> dict[str, str]:
-    found = {}
-    for each in said:
-        task, equals, folder = each.partition("=")
-        if not equals or task not in METRICS:
-            raise OptionError(f"--teacher takes TASK=FOLDER with one of {', '.join(METRICS)}; got '{each}'")
-        found[task] = folder
-    return found
-
-
-def _read(asked: _Job, chosen: Experiment, tasks: list[str]) -> dict[str, Data]:
-    """The rows of all tasks; one without data is left out unless it was asked for."""
-    for task in tasks:
-        if task not in METRICS:
-            raise OptionError(f"unknown task '{task}'{suggest(task, METRICS)}")
-    found: dict[str, Data] = {}
-    for task in tasks or chosen.tasks:
-        try:
-            data = fewer_rows(load_data(DataOptions(task=task, data=asked.data)), asked.grid.rows)
-            if not data.train:
-                raise DataError(f"'{task}' has no training rows")
-        except (DataError, HubError) as error:
-            if tasks:
-                raise
-            asked.console.print(f"{task} is left out: {error}", soft_wrap=True)
-            continue
-        found[task] = data
-    if not found:
-        raise DataError(f"none of {', '.join(chosen.tasks)} could be read; name a folder that has them: --data FOLDER")
-    return found
-
-
-def _run(
-    asked: _Job, chosen: Experiment, data_of: Mapping[str, Data]
-) -> tuple[dict[str, list[ComparisonRow]], list[str]]:
-    """All students of all tasks, and how far their figures can be compared with the paper's."""
-    from ternarybert.compare.tables import scale_notes
-    from ternarybert.training.models import load_config
-
-    measured: dict[str, list[ComparisonRow]] = {}
-    configs, counts = {}, {}
-    for task, data in data_of.items():
-        asked.console.print(describe(data))
-        counts[task] = len(data.train or ())
-        teacher = asked.teachers.get(task) or _teacher(asked, task, data)
-        configs[asked.teachers.get(task, asked.model)] = load_config(teacher).to_dict()
-        measured[task] = _task(asked, chosen, task, data, teacher, len(data_of))
-    return measured, scale_notes(configs, counts, asked.grid.effort())
-
-
-def _task(asked: _Job, chosen: Experiment, task: str, data: Data, teacher: str, tasks: int) -> list[ComparisonRow]:
-    from ternarybert.compare.run import Comparison, Place
-
-    usual = {name: info.source for name, info in METHOD_INFO.items() if info.source is not None}
-    grid = asked.grid
-    comparison = Comparison(
-        teacher,
-        asked.recipe,
-        grid.schedule(),
-        grid.minutes_per_cell,
-        None if grid.budget is None else grid.budget / tasks,
-        processor_time=grid.processor_time,
-        sources=grid.sources(usual | {"pretrained": asked.model}),
-        settings=grid.settings(),
-    )
-    cells = with_seeds(chosen.cells, grid.seeds)
-    place = Place(asked.folder / task / "students")
-    _, rows = run_grid(comparison, data, cells, place, asked.console, force=grid.force)
-    return rows
-
-
-def _teacher(asked: _Job, task: str, data: Data) -> str:
-    """The teacher of a task, fine-tuned unless that is done."""
-    from ternarybert.cli.console import ShowProgress
-    from ternarybert.training.checkpoints import work_folder
-    from ternarybert.training.finetune import finetune
-
-    folder = asked.folder / task / "teacher"
-    _same_origin(asked, folder, data)
-    if folder.exists():
-        return str(folder)
-    asked.console.print(f"{task}: fine-tuning the teacher")
-    settings = replace(asked.grid.settings(), resume=work_folder(folder).exists(), max_steps=-1)
-    with ShowProgress(asked.console, "fine-tuning") as progress:
-        finetune(asked.model, data, folder, None, replace(settings, callbacks=(progress,)))
-    return str(folder)
-
-
-def _same_origin(asked: _Job, folder: Path, data: Data) -> None:
-    """Refuse a teacher that was made of another model or other rows: its figures would pass for this one's."""
-    from ternarybert.storage import claim_file
-    from ternarybert.training.options import Settings, plan
-
-    whole = plan(asked.model, data, asked.recipe, Settings())
-    origin = {name: whole[name] for name in ("model", "data")}
-    claim_file(folder.with_name("teacher.json"), origin, what=folder, advice="choose another --output")
-
-
-def _write(asked: _Job, name: str, measured: dict[str, list[ComparisonRow]], notes: list[str]) -> dict[str, Any]:
-    from ternarybert.compare.tables import as_dict, compare_with_paper
-    from ternarybert.compare.tables import reproduce_markdown as markdown
-    from ternarybert.storage import write_json
-
-    experiment = EXPERIMENTS[name]
-    lines = compare_with_paper(experiment, measured)
-    text = markdown(experiment, lines, list(measured), notes)
-    (asked.folder / f"{name}.md").write_text(text, encoding="utf-8")
-    result = as_dict(experiment, lines, notes)
-    write_json(asked.folder / f"{name}.json", result)
-    asked.console.print(text, soft_wrap=True)
-    asked.console.print(f"The table is in {asked.folder / f'{name}.md'}.")
-    return result
+        print_json(result.to_dict() | {"output": str(options.output)})

@@ -6,6 +6,8 @@ labels into a teacher's order. Nothing here imports torch, and `datasets` is imp
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from ternarybert.data.glue import GLUE, glue_task, load_glue
 from ternarybert.data.labels import align_labels
 from ternarybert.data.squad.task import (
@@ -36,5 +38,12 @@ __all__ = [
     "load_questions",
     "load_squad",
     "load_table",
+    "load_task",
     "squad_task",
 ]
+
+
+def load_task(name: str, folder: str | Path | None = None) -> TaskData | SquadData:
+    """A known data set by name: a GLUE task, `squad` or `squad_v2`; without a folder, from the hub."""
+    load = load_squad if name.casefold().startswith("squad") else load_glue
+    return load(name, folder)

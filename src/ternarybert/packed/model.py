@@ -44,14 +44,6 @@ class PackedModel:
     recipe: dict[str, Any] = field(default_factory=dict)
     metrics: dict[str, Any] = field(default_factory=dict)
 
-    def in_memory(self) -> PackedModel:
-        """The same model in copies of its arrays: views of a mapped file keep Windows from deleting that file."""
-        tensors: dict[str, PackedTensor | Float] = {
-            name: replace(t, codes=t.codes.copy(), scale=t.scale.copy()) if isinstance(t, PackedTensor) else t.copy()
-            for name, t in self.tensors.items()
-        }
-        return replace(self, tensors=tensors)
-
     def check(self) -> None:
         """Refuse a model that could not be read back, or that is not the one its configuration describes."""
         for what in ("config", "recipe", "metrics"):

@@ -48,7 +48,7 @@ def test_how_far_it_is(student, rows, monkeypatch):
     whole = run(student, data)
     monkeypatch.setattr("ternarybert.runtime.evaluate._AT_ONCE", 25)
     assert run(student, data, tell=told.append)["scores"] == whole["scores"]
-    assert told == [f"evaluating the model on dev: {share}" for share in ("42%", "83%", "100%")]
+    assert [line.split()[-1] for line in told] == ["42%", "83%", "100%"]
 
 
 def test_a_packed_teacher(student, rows, tmp_path):
@@ -65,9 +65,12 @@ def test_without_labels_there_is_the_teacher(student, tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "reason"),
     [
-        (["--engine", "natve"], "did you mean 'native'?"),
-        (["--engine", "native", "--teacher", "nowhere"], "takes --engine torch"),
-        (["--engine", "native", "--text", "txet"], "did you mean 'text'?"),
+        (["--engine", "natve"], "'native'"),
+        (["--engine", "native", "--teacher", "nowhere"], "--engine torch"),
+        (["--engine", "native", "--text", "txet"], "'text'"),
+        (["--engine", "native", "--device", "cuda"], "--device has no effect with --engine native"),
+        (["--engine", "native", "--batch-size", "64"], "--batch-size has no effect with --engine native"),
+        (["--engine", "oracle", "--threads", "2"], "--threads has no effect with --engine oracle"),
     ],
 )
 def test_mistakes(student, rows, arguments, reason):
@@ -81,7 +84,7 @@ def test_other_heads_are_not_scored(tmp_path, rows):
     folder = save_student(tmp_path / "words", "ForTokenClassification")
     code, _, err = command("evaluate", folder, "--eval", rows, "--engine", "native")
     assert code == 2
-    assert "no classification head" in err
+    assert str(folder) in err
 
 
 def test_no_torch_is_needed(student, rows):

@@ -1,0 +1,112 @@
+"""Reads the data that the options of a command name, and describes it in a line.
+
+Data is a known task (`--task` with `--data`) or the user's own files (`--train`, `--eval`). Files with the columns
+`question` and `context`, and SQuAD's own JSON, hold questions about texts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ternarybert.cli.options import DataOptions, refuse
+from ternarybert.errors import DataError
+
+if TYPE_CHECKING:
+    from ternarybert.data import SquadData, Task, TaskData
+
+    AnyData = TaskData | SquadData
+
+_MOST_LABELS = 8  # named in the description
+
+
+def load_data(
+    options: DataOptions,
+    train: Path | None = None,
+    labels: Callable[[], Sequence[str]] | None = None,
+    *,
+    regression: bool = False,
+    labelled: bool = False,
+) -> AnyData:
+    """Read the data; `labels` gives the label names of the model at hand, in the order of its ids.
+
+    `labelled` refuses a table to train on that has no labels.
+    """
+    from ternarybert.data import load_questions, load_table, load_task
+
+    _check(options, train)
+    data: AnyData
+    if options.task is not None:
+        refuse(f"with --task {options.task}, whose columns are known", **options.columns, regression=regression)
+        data = load_task(options.task, options.data)
+    elif _are_questions(options, train):
+        refuse("on questions", regression=regression)
+        data = load_questions(train, options.evaluation)
+    else:
+        data = load_table(
+            train,
+            options.evaluation,
+            text=options.text,
+            text_pair=options.text_pair,
+            label=options.label,
+            labels=labels() if labels else None,
+            regression=True if regression else None,
+            labelled=labelled,
+        )
+    if options.max_length is None:
+        return data
+    task: Any = replace(data.task, max_length=options.max_length)
+    return replace(data, task=task)
+
+
+def _are_questions(options: DataOptions, train: Path | None) -> bool:
+    """Whether the files hold questions; if columns were named, they are a table of texts."""
+    from ternarybert.data.squad.questions import holds_questions
+
+    path = train or options.evaluation
+    return path is not None and not any(options.columns.values()) and holds_questions(path)
+
+
+def _check(options: DataOptions, train: Path | None) -> None:
+    files = [path for path in (train, options.evaluation) if path is not None]
+    if options.task is not None and files:
+        raise DataError(f"--task {options.task} and {files[0]} exclude each other; give one of them")
+    if options.task is None and options.data is not None:
+        raise DataError(
+            f"--data {options.data} is for --task; name your own files with --train and --eval, or add --task"
+        )
+    if options.task is None and not files:
+        raise DataError("no data; name a file, or a known task with --task (see --help)")
+
+
+def describe(data: AnyData) -> str:
+    """What was read, in a line: how many rows, which columns, which labels."""
+    from ternarybert.data import SquadData
+
+    parts = {"train": data.train, **data.evals}
+    unit = "questions" if isinstance(data, SquadData) else "rows"
+    counts = ", ".join(f"{name} {len(rows):,} {unit}" for name, rows in parts.items() if rows is not None)
+    return f"{data.task.name}: {counts}; {_answers(data) if isinstance(data, SquadData) else _columns(data.task)}"
+
+
+def _answers(data: SquadData) -> str:
+    """How many questions are unanswerable, and how many have no label."""
+    questions = [question for part in (data.train, *data.evals.values()) for question in part or ()]
+    unlabelled = sum(question.answers is None for question in questions)
+    if unlabelled == len(questions):
+        return "no answers"
+    unanswerable = sum(question.answers == () for question in questions)
+    counts = {"unanswerable": unanswerable, "without a label": unlabelled}
+    return ", ".join(f"{count:,} {name}" for name, count in counts.items() if count) or "all have answers"
+
+
+def _columns(task: Task) -> str:
+    texts = " and ".join(f"'{name}'" for name in task.text_columns)
+    if task.label_column is None:
+        return f"texts {texts}, no labels"
+    names = list(task.labels or ())
+    more = " ..." if len(names) > _MOST_LABELS else ""
+    kind = "a number" if task.regression else ", ".join(names[:_MOST_LABELS]) + more
+    return f"texts {texts}, label '{task.label_column}' ({kind})"

@@ -1,0 +1,79 @@
+"""`compare_methods` and `reproduce` from Python: what they refuse, report and return. Whole runs: tests/cli."""
+
+import json
+from contextlib import contextmanager
+
+import pytest
+
+from ternarybert.compare.grid import GridProgress, GridTraining, choose_cells, compare_methods, reproduce, sample_rows
+from ternarybert.compare.paper import GRIDS
+from ternarybert.errors import OptionError
+
+
+class Recorded(GridProgress):
+    def __init__(self):
+        self.messages, self.students = [], []
+
+    def message(self, text):
+        self.messages.append(text)
+
+    @contextmanager
+    def student(self, cell, number, count):
+        self.students.append((cell.method, number, count))
+        yield None
+
+
+def test_a_comparison_reports_and_returns_what_it_did(data, teacher, tmp_path):
+    progress = Recorded()
+    cells = choose_cells(methods=["gobo"], bits=["3-4-32"]) + choose_cells(methods=["minmax"], bits=["4-4-8"])
+    result = compare_methods(teacher, data, tmp_path / "out", cells, progress=progress)
+    assert progress.students == [("gobo", 1, 2), ("minmax", 2, 2)]
+    assert [row.bits for row in result.rows] == ["32-32-32", "3-4-32", "4-4-8"]
+    assert result.metric in result.metrics
+    assert json.loads(json.dumps(result.to_dict()))["output"] == str(tmp_path / "out")
+    assert {path.name for path in (tmp_path / "out").iterdir()} >= {"table.md", "table.json", "figure.svg"}
+
+    again = Recorded()
+    assert compare_methods(str(teacher), data, str(tmp_path / "out"), cells, progress=again) == result
+    assert again.students == [] and again.messages == ["2 of 2 are already done"]
+
+
+@pytest.mark.parametrize(
+    ("choices", "value"),
+    [
+        ({"budget": 1, "max_steps": 2}, "--budget and --max-steps"),
+        ({"minutes_per_cell": -1.5}, "-1.5"),
+        ({"max_steps": 0}, "--max-steps"),
+        ({"sources": {"bert": "x"}}, "'bert'"),
+    ],
+)
+def test_a_training_that_cannot_be(choices, value):
+    with pytest.raises(OptionError, match=value):
+        GridTraining(**choices)
+
+
+def test_only_a_limit_replaces_epochs():
+    assert not GridTraining().is_limited and GridTraining().limit is None
+    for limit in ({"minutes_per_cell": 3}, {"budget": 3}, {"max_steps": 3}):
+        assert GridTraining(**limit).is_limited
+        assert "3" in GridTraining(**limit).limit
+
+
+def test_cells_by_preset_or_method():
+    assert choose_cells() == GRIDS["all"]
+    assert choose_cells("granularity") == GRIDS["granularity"]
+    assert [cell.bits for cell in choose_cells(methods=["qbert"], bits=["4-8-8"])] == ["4-8-8"]
+
+
+def test_a_sample_of_the_rows_is_always_the_same(data):
+    fewer = sample_rows(data, 5)
+    assert len(fewer.train) == 5 and fewer.evals == data.evals
+    assert list(fewer.train["text"]) == list(sample_rows(data, 5).train["text"])
+    assert sample_rows(data, None) is data and sample_rows(data, 10**6) is data
+
+
+def test_names_that_are_not_in_the_paper(tmp_path):
+    with pytest.raises(OptionError, match="'granulrity'"):
+        reproduce("granulrity", tmp_path)
+    with pytest.raises(OptionError, match="'rt'"):
+        reproduce("main", tmp_path, tasks=["rt"])
