@@ -211,9 +211,7 @@ def test_questions_of_all_kinds(made, tmp_path, monkeypatch):
 def test_long_texts_are_noted(moods):
     code, out, err = command("predict", moods, "good " * 100)
     assert code == 0
-    assert err.splitlines() == [
-        "ternarybert: note: 1 of 1 texts are longer than 64 tokens and were truncated"
-    ]
+    assert err.splitlines() == ["ternarybert: note: 1 of 1 texts are longer than 64 tokens and were truncated"]
     _, shorter, _ = command("predict", moods, "good " * 100, "--max-length", "10")
     assert shorter != out
 
