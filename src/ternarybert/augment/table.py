@@ -12,7 +12,7 @@ from pathlib import Path
 
 from ternarybert.augment.source import Source, digest
 from ternarybert.augment.variants import Progress, Settings, Texts, augment_rows
-from ternarybert.data import GLUE, Task, glue_task, load_glue
+from ternarybert.data import GLUE, ClassificationTask, glue_task, load_glue
 from ternarybert.data.readers import Table, delimiter_of, read_plain_tsv, read_table
 from ternarybert.data.table import choose_columns
 from ternarybert.data.writers import Layout, choose_layout, layout_by_suffix
@@ -27,7 +27,7 @@ class Input:
     table: Table
     texts: tuple[str, ...]  # the columns to change
     layout: Layout
-    task: Task | None = None
+    task: ClassificationTask | None = None
 
     @property
     def rows(self) -> list[Texts]:
@@ -66,7 +66,7 @@ def open_task(name: str, folder: str | Path | None = None) -> Input:
     return Input(_canonical(task, folder, record.header), task.text_columns, layout, task)
 
 
-def _canonical(task: Task, folder: str | Path | None, header: Sequence[str] | None) -> Table:
+def _canonical(task: ClassificationTask, folder: str | Path | None, header: Sequence[str] | None) -> Table:
     """The rows that `load_glue` gives, under the names that `train.tsv` uses."""
     train = load_glue(task.name, folder).train
     if train is None:

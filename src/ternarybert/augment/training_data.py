@@ -31,7 +31,7 @@ from ternarybert.augment.source import Source, digest
 from ternarybert.augment.table import Input, augment_table, few_variants
 from ternarybert.augment.variants import Progress, Settings
 from ternarybert.augment.words import STOP_WORDS
-from ternarybert.data import SquadData, SquadTask, Task, TaskData
+from ternarybert.data import ClassificationTask, Task, TaskData
 from ternarybert.data.readers import Table
 from ternarybert.data.task import import_datasets
 from ternarybert.data.writers import Layout
@@ -48,7 +48,7 @@ Say = Callable[[str], None]  # is told in a sentence what happens
 
 
 def augment_dataset(
-    data: TaskData,
+    data: TaskData[ClassificationTask],
     source: Source,
     *,
     variants: int | None = None,
@@ -58,7 +58,7 @@ def augment_dataset(
     cache: str | Path | None = None,
     progress: Progress | None = None,
     say: Say | None = None,
-) -> TaskData:
+) -> TaskData[ClassificationTask]:
     """Give the data with every training row followed by its variants; labels are copied, evaluation rows stay.
 
     `variants` is by default what the task says. With a `cache` folder the rows are kept there and read from the disk
@@ -201,9 +201,9 @@ def cache_folder() -> Path:
     return Path(base) / "ternarybert" / "augment"
 
 
-def check_augmented(task: Task | SquadTask) -> Task:
+def check_augmented(task: Task) -> ClassificationTask:
     """Refuse, before any work, what the paper does not augment."""
-    if isinstance(task, SquadTask):
+    if not isinstance(task, ClassificationTask):
         raise RecipeError("questions are not augmented: other words would move or lose the answer; leave --augment out")
     if task.augment is False:
         raise RecipeError(
@@ -220,14 +220,13 @@ def own_words(teacher: str, network: PreTrainedModel, tokenizer: PreTrainedToken
 
 
 def augmented(
-    data: TaskData | SquadData, how: Augmentation, own: Callable[[], Source], seed: int, device: str | None
-) -> tuple[TaskData, dict[str, Any]]:
+    data: TaskData[Any], how: Augmentation, own: Callable[[], Source], seed: int, device: str | None
+) -> tuple[TaskData[Any], dict[str, Any]]:
     """The data with variants of every training row, to be seen once, and what was done.
 
     `own` gives the teacher's own words, for when nothing better is at hand.
     """
-    assert isinstance(data, TaskData)  # check_augmented says so
-    task = data.task
+    task = check_augmented(data.task)
     variants = task.augment_variants if how.variants is None else how.variants
     if data.train is None:
         raise DataError(f"'{task.name}' has no training rows")

@@ -7,7 +7,6 @@ What `compare` and `reproduce` share: options of a grid of students, and how it 
 from __future__ import annotations
 
 import json
-import random
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
@@ -27,10 +26,10 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from ternarybert.compare.cells import Cell
-    from ternarybert.compare.run import Comparison, Place
+    from ternarybert.compare.run import Comparison, ComparisonFolder
     from ternarybert.compare.tables import Row
-    from ternarybert.data import SquadData, TaskData
-    from ternarybert.training.options import Settings
+    from ternarybert.data import TaskData
+    from ternarybert.training.options import TrainingOptions
 
 _TIME, _TRAINING, _OUTPUT = "Time", "Training", "Output"
 
@@ -133,38 +132,30 @@ class GridOptions:
             found[name] = model
         return found
 
-    def settings(self) -> Settings:
+    def settings(self) -> TrainingOptions:
         """The options in the words of the jobs."""
         import torch
 
-        from ternarybert.training.options import Settings
+        from ternarybert.training.options import TrainingOptions
 
         check_device(self.device)
         if self.threads is not None:
             torch.set_num_threads(self.threads)
-        return Settings(device=self.device, bf16=self.bf16, max_steps=self.max_steps or -1)
+        return TrainingOptions(device=self.device, bf16=self.bf16, max_steps=self.max_steps or -1)
 
 
-def fewer_rows(data: TaskData | SquadData, count: int | None) -> TaskData | SquadData:
+def fewer_rows(data: TaskData[Any], count: int | None) -> TaskData[Any]:
     """The data with so many training rows, the same ones every time."""
-    from ternarybert.data import SquadData
-
     if count is None or data.train is None or count >= len(data.train):
         return data
-    chosen: Any
-    if isinstance(data, SquadData):
-        chosen = random.Random(0).sample(list(data.train or ()), count)
-    else:
-        rows: Any = data.train
-        chosen = rows.shuffle(seed=0).select(range(count))
-    return replace(data, train=chosen)
+    return replace(data, train=data.task.sample(data.train, count))
 
 
 def run_grid(
     comparison: Comparison,
-    data: TaskData | SquadData,
+    data: TaskData[Any],
     cells: Sequence[Cell],
-    place: Place,
+    place: ComparisonFolder,
     console: Console,
     *,
     force: bool = False,
@@ -183,11 +174,11 @@ def run_grid(
         write(place, rows_of(place, place.with_others(cells), teacher), teacher)
 
     with _asking(console) as asking:
-        teacher = compare(comparison, data, cells, place, _watch(console), after, force=force, asking=asking)
+        teacher = compare(comparison, data, cells, place, _watch(console), after, force=force, teacher_progress=asking)
     return teacher, finish(place, cells, teacher)
 
 
-def finish(place: Place, cells: Sequence[Cell], teacher: dict[str, Any]) -> list[Row]:
+def finish(place: ComparisonFolder, cells: Sequence[Cell], teacher: dict[str, Any]) -> list[Row]:
     """Table and figure of all that is there; returns the rows that were asked for."""
     from ternarybert.compare.figure import draw
     from ternarybert.compare.tables import rows_of, write
@@ -331,7 +322,7 @@ def _compare(
     folder: Path,
     console: Console,
 ) -> dict[str, Any]:
-    from ternarybert.compare.run import Comparison, Place
+    from ternarybert.compare.run import Comparison, ComparisonFolder
     from ternarybert.training.models import label_names
 
     rows = fewer_rows(load_data(data, train, lambda: label_names(teacher)), grid.rows)
@@ -344,11 +335,11 @@ def _compare(
         grid.budget,
         processor_time=grid.processor_time,
         sources=sources,
-        settings=grid.settings(),
+        options=grid.settings(),
     )
     console.print(describe(rows))
     _say_time(console, cells, minutes, grid.budget)
-    found, table = run_grid(comparison, rows, cells, Place(folder), console, force=grid.force)
+    found, table = run_grid(comparison, rows, cells, ComparisonFolder(folder), console, force=grid.force)
     return {
         "task": found["task"],
         "metric": found["metric"],

@@ -25,16 +25,16 @@ import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import typer
 from rich import box
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn
 from rich.table import Table
-from transformers import TrainerCallback
 
 from ternarybert.errors import MissingExtraError, OutputError, TernaryBertError
+from ternarybert.training.callbacks import TrainingCallback, TrainingProgress
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -179,11 +179,10 @@ def _line(error: Exception, go_on: str, less_memory: str) -> str | None:
     return None
 
 
-_PREFIX = "eval_"
 _SILENCE = 60.0  # seconds after which a log has another line
 
 
-class ShowProgress(TrainerCallback):  # type: ignore[misc]
+class ShowProgress(TrainingCallback):
     """Shows a run on a console; a quiet console stays quiet."""
 
     def __init__(self, console: Console, verb: str) -> None:
@@ -193,12 +192,12 @@ class ShowProgress(TrainerCallback):  # type: ignore[misc]
         self.loss = self.metric = ""
         self.first_step, self.started, self.told = 0, 0.0, 0.0
 
-    def on_train_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        """Start the clock; a resumed run starts it at the step where it goes on."""
-        self.first_step, self.started = state.global_step, time.monotonic()
+    def on_start(self, progress: TrainingProgress) -> None:
+        """Start the clock; a resumed run starts it at the step where it resumes."""
+        self.first_step, self.started = progress.step, time.monotonic()
         self.told = self.started
-        if state.global_step:
-            self.console.print(f"resumed at step {state.global_step} of {state.max_steps}")
+        if progress.step:
+            self.console.print(f"resumed at step {progress.step} of {progress.steps}")
         if not self.console.is_terminal or self.console.quiet:
             return
         columns = (
@@ -208,32 +207,31 @@ class ShowProgress(TrainerCallback):  # type: ignore[misc]
             TextColumn("{task.fields[text]}"),
         )
         self.bar = Progress(*columns, console=self.console, transient=True, refresh_per_second=2)
-        self.task = self.bar.add_task(self.verb, total=state.max_steps, completed=state.global_step, text="")
+        self.task = self.bar.add_task(self.verb, total=progress.steps, completed=progress.step, text="")
         self.bar.start()
 
-    def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+    def on_step(self, progress: TrainingProgress) -> None:
         """Move the bar."""
         if self.bar is None:
-            if time.monotonic() - self.told >= _SILENCE and not control.should_evaluate:
-                self._tell(state)
+            if time.monotonic() - self.told >= _SILENCE and not progress.evaluation_follows:
+                self._tell(progress)
         else:
-            # A run that ends by the clock learns on the way how many steps it has.
-            self.bar.update(self.task, completed=state.global_step, total=state.max_steps, text=self._text(state))
+            # With a time budget the number of steps is an estimate that changes.
+            self.bar.update(self.task, completed=progress.step, total=progress.steps, text=self._text(progress))
 
-    def on_log(self, args: Any, state: Any, control: Any, logs: dict[str, float] | None = None, **_: Any) -> None:
-        """Take the loss."""
-        if logs and "loss" in logs:
-            self.loss = f"loss {logs['loss']:.3f}"
+    def on_log(self, progress: TrainingProgress, values: Mapping[str, float]) -> None:
+        """Show the loss from now on."""
+        self.loss = f"loss {values['loss']:.3f}"
 
-    def on_evaluate(self, args: Any, state: Any, control: Any, metrics: dict[str, float], **_: Any) -> None:
-        """Take the scores; the first is the one that the best model is chosen by."""
-        name, value = next((key, value) for key, value in metrics.items() if key.startswith(_PREFIX))
-        self.metric = f"{name.removeprefix(_PREFIX)} {value:.2f} (best {metrics['eval_best']:.2f})"
+    def on_evaluate(self, progress: TrainingProgress, scores: Mapping[str, float]) -> None:
+        """Show the scores from now on; models are selected by the first."""
+        name, value = next(iter(scores.items()))
+        self.metric = f"{name} {value:.2f} (best {scores['best']:.2f})"
         if self.bar is None:
-            self._tell(state)
+            self._tell(progress)
 
-    def on_train_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        """Clear the bar away."""
+    def on_end(self, progress: TrainingProgress) -> None:
+        """Remove the bar."""
         self.stop()
 
     def __enter__(self) -> ShowProgress:
@@ -248,14 +246,14 @@ class ShowProgress(TrainerCallback):  # type: ignore[misc]
             self.bar.stop()
             self.bar = None
 
-    def _tell(self, state: Any) -> None:
+    def _tell(self, progress: TrainingProgress) -> None:
         """A line for a log."""
         self.told = time.monotonic()
-        self.console.print(f"step {state.global_step}/{state.max_steps}  {self._text(state)}")
+        self.console.print(f"step {progress.step}/{progress.steps}  {self._text(progress)}")
 
-    def _text(self, state: Any) -> str:
-        done = state.global_step - self.first_step
-        seconds = (time.monotonic() - self.started) / max(1, done) * (state.max_steps - state.global_step)
+    def _text(self, progress: TrainingProgress) -> str:
+        done = progress.step - self.first_step
+        seconds = (time.monotonic() - self.started) / max(1, done) * (progress.steps - progress.step)
         return "  ".join(part for part in (self.loss, self.metric, f"{duration(seconds)} left") if part)
 
 

@@ -72,7 +72,7 @@ def _evaluate(
     console = make_console(errors=True)
     console.print(describe(rows))
     with console.status("evaluating") as status:
-        return run(model, rows, teacher=teacher, device=device, batch_size=batch_size, tell=status.update)
+        return run(model, rows, teacher=teacher, device=device, batch_size=batch_size, status=status.update)
 
 
 def _evaluate_without_torch(
@@ -88,7 +88,7 @@ def _evaluate_without_torch(
     console = make_console(errors=True)
     console.print(describe(rows))
     with console.status("evaluating") as status:
-        return run(model, rows, teacher=teacher, num_threads=threads, engine=engine, tell=status.update)
+        return run(model, rows, teacher=teacher, num_threads=threads, engine=engine, status=status.update)
 
 
 def _show(report: dict[str, Any], console: Console) -> None:

@@ -37,8 +37,8 @@ if TYPE_CHECKING:
 
     from ternarybert.augment.training_data import Augmentation
     from ternarybert.augment.variants import Progress
-    from ternarybert.data import SquadData, SquadTask, Task, TaskData
-    from ternarybert.training.options import Settings
+    from ternarybert.data import Task, TaskData
+    from ternarybert.training.options import TrainingOptions
 
 _TRAINING, _OUTPUT = "Training", "Output"
 
@@ -145,17 +145,17 @@ class OutputOptions:
     as_json: Annotated[bool, option("--json", help="Print the result as one JSON object, last.", panel=_OUTPUT)] = False
 
 
-def settings(how: TrainOptions, out: OutputOptions, *callbacks: Any) -> Settings:
+def settings(how: TrainOptions, out: OutputOptions, *callbacks: Any) -> TrainingOptions:
     """The options in the words of the jobs; what this machine cannot do is said now."""
     import torch
 
-    from ternarybert.training.options import Settings
+    from ternarybert.training.options import TrainingOptions
 
     check_device(how.device)
     _check_tracker(how.report_to)
     if how.threads is not None:
         torch.set_num_threads(how.threads)
-    return Settings(
+    return TrainingOptions(
         seed=how.seed,
         device=how.device,
         bf16=how.bf16,
@@ -257,7 +257,7 @@ def load_data(
     *,
     regression: bool | None = None,
     labelled: bool = False,
-) -> TaskData | SquadData:
+) -> TaskData[Any]:
     """Read the rows; `labels` tells the names that the model at hand knows, in the order of its ids.
 
     `labelled` refuses a table to learn from that has no labels.
@@ -265,7 +265,7 @@ def load_data(
     from ternarybert.data import load_glue, load_questions, load_squad, load_table
 
     _check(options, train)
-    data: TaskData | SquadData
+    data: TaskData[Any]
     if options.task is not None:
         load = load_squad if options.task.casefold().startswith("squad") else load_glue
         data = load(options.task, options.data)
@@ -330,34 +330,11 @@ def data_arguments(options: DataOptions, train: Path | None = None) -> list[str]
     return [str(part) for name, value in said.items() if value is not None for part in (name, value)]
 
 
-def describe(data: TaskData | SquadData) -> str:
-    """What was understood of the data, in a line."""
-    from ternarybert.data import SquadData
-
+def describe(data: TaskData[Any]) -> str:
+    """Summarize the data in a line."""
     parts = {"train": data.train, **data.evals}
-    unit = "questions" if isinstance(data, SquadData) else "rows"
-    counts = ", ".join(f"{name} {len(rows):,} {unit}" for name, rows in parts.items() if rows is not None)
-    return f"{data.task.name}: {counts}; {_answers(data) if isinstance(data, SquadData) else _columns(data.task)}"
-
-
-def _answers(data: SquadData) -> str:
-    """How many questions have no answer, and how many were never answered by anybody."""
-    questions = [question for part in (data.train, *data.evals.values()) for question in part or ()]
-    unknown = sum(question.answers is None for question in questions)
-    if unknown == len(questions):
-        return "no answers"
-    silent = sum(question.answers == () for question in questions)
-    notes = (f"{count:,} {what}" for count, what in ((silent, "without an answer"), (unknown, "not labelled")) if count)
-    return ", ".join(notes) or "all have answers"
-
-
-def _columns(task: Task) -> str:
-    texts = " and ".join(f"'{name}'" for name in task.text_columns)
-    if task.label_column is None:
-        return f"texts {texts}, no labels"
-    names = list(task.labels or ())
-    kind = "a number" if task.regression else ", ".join(names[:8]) + (" ..." if len(names) > 8 else "")
-    return f"texts {texts}, label '{task.label_column}' ({kind})"
+    counts = ", ".join(f"{name} {len(rows):,} {data.task.unit}" for name, rows in parts.items() if rows is not None)
+    return f"{data.task.name}: {counts}; {data.task.describe(data)}"
 
 
 _PANEL = "Augmentation"
@@ -408,7 +385,7 @@ class AugmentOptions:
 
 
 @contextmanager
-def augmentation(options: AugmentOptions, task: Task | SquadTask, console: Console) -> Iterator[Augmentation | None]:
+def augmentation(options: AugmentOptions, task: Task, console: Console) -> Iterator[Augmentation | None]:
     """The options in the words of the job, with a progress bar; what was understood is said first."""
     _check_augmentation(options)
     if not options.augment:

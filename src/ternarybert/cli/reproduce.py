@@ -22,9 +22,9 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from ternarybert.compare.tables import Row
-    from ternarybert.data import SquadData, TaskData
+    from ternarybert.data import TaskData
 
-    Data = TaskData | SquadData
+    Data = TaskData[Any]
 
 REPRODUCE_EXAMPLE = (
     "Example: ternarybert reproduce distillation --task rte --data glue\n\n"
@@ -141,7 +141,7 @@ def _run(asked: _Job, chosen: Experiment, data_of: Mapping[str, Data]) -> tuple[
 
 
 def _task(asked: _Job, chosen: Experiment, task: str, data: Data, teacher: str, tasks: int) -> list[Row]:
-    from ternarybert.compare.run import Comparison, Place
+    from ternarybert.compare.run import Comparison, ComparisonFolder
 
     usual = {name: kind.source for name, kind in KINDS.items() if kind.source is not None}
     grid = asked.grid
@@ -153,10 +153,10 @@ def _task(asked: _Job, chosen: Experiment, task: str, data: Data, teacher: str, 
         None if grid.budget is None else grid.budget / tasks,
         processor_time=grid.processor_time,
         sources=grid.sources(usual | {"pretrained": asked.model}),
-        settings=grid.settings(),
+        options=grid.settings(),
     )
     cells = with_seeds(chosen.cells, grid.seeds)
-    place = Place(asked.folder / task / "students")
+    place = ComparisonFolder(asked.folder / task / "students")
     _, rows = run_grid(comparison, data, cells, place, asked.console, force=grid.force)
     return rows
 
@@ -181,10 +181,10 @@ def _teacher(asked: _Job, task: str, data: Data) -> str:
 def _same_origin(asked: _Job, folder: Path, data: Data) -> None:
     """Refuse a teacher that was made of another model or other rows: its figures would pass for this one's."""
     from ternarybert.training.checkpoints import read_json, write_json
-    from ternarybert.training.options import Settings, plan
+    from ternarybert.training.options import TrainingOptions, run_plan
 
     note = folder.with_name("teacher.json")
-    whole = plan(asked.model, data, asked.recipe, Settings())
+    whole = run_plan(asked.model, data, asked.recipe, TrainingOptions())
     origin = json.loads(json.dumps({name: whole[name] for name in ("model", "data")}))
     if note.is_file():
         others = [name for name, value in origin.items() if read_json(note).get(name) != value]

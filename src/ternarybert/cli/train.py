@@ -41,7 +41,7 @@ from ternarybert.training.checkpoints import by_name
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from ternarybert.data import SquadData, TaskData
+    from ternarybert.data import TaskData
 
 _RECIPE = "Recipe"
 
@@ -147,7 +147,7 @@ def _label_names(model: str) -> list[str]:
 
 
 def _finetune(
-    model: str, rows: TaskData | SquadData, output: Path, how: TrainOptions, out: OutputOptions
+    model: str, rows: TaskData[Any], output: Path, how: TrainOptions, out: OutputOptions
 ) -> dict[str, Any]:
     from ternarybert.cli.console import ShowProgress
     from ternarybert.training.finetune import finetune as run
@@ -158,12 +158,12 @@ def _finetune(
     console = make_console(errors=True)
     console.print(describe(rows))
     with ShowProgress(console, "fine-tuning") as progress:
-        return run(model, rows, output, recipe, settings(how, out, progress))
+        return run(model, rows, output, recipe, settings(how, out, progress)).to_dict()
 
 
 def _ternarize(
     teacher: str,
-    rows: TaskData | SquadData,
+    rows: TaskData[Any],
     output: Path,
     recipe: Recipe,
     how: TrainOptions,
@@ -181,7 +181,7 @@ def _ternarize(
     _note_runtime(student or teacher, console)
     with ShowProgress(console, "ternarizing") as progress, augmentation(augment, rows.task, console) as more:
         chosen = settings(how, out, progress)
-        metrics = run(teacher, rows, output, recipe, chosen, student=student, augment=more)
+        metrics = run(teacher, rows, output, recipe, chosen, student=student, augment=more).to_dict()
     if is_first_process():
         sizes = inspect_model(packed.read(output))
         metrics["size"] = {name: getattr(sizes, name) for name in ("bytes", "mb", "mib", "ratio")}

@@ -21,7 +21,7 @@ from transformers import PreTrainedModel
 from ternarybert.compare.models import places
 from ternarybert.errors import DataError
 from ternarybert.training.batches import Collator
-from ternarybert.training.teacher import Classroom
+from ternarybert.training.teacher import Teacher
 from ternarybert.training.teacher_cache import ROW_NUMBER
 
 ITERATIONS = 20
@@ -91,26 +91,24 @@ def _scaled(tensors: Sequence[Tensor], factor: float) -> list[Tensor]:
 BATCHES, ROWS = 2, 16  # the authors take a tenth of the training rows; layers are told apart with far fewer
 
 
-def some_batches(room: Classroom, count: int, rows: int, seed: int = 0) -> list[dict[str, Tensor]]:
+def some_batches(teacher: Teacher, count: int, rows: int, seed: int = 0) -> list[dict[str, Tensor]]:
     """A few batches of training rows, the same for a seed."""
-    train = room.features.train
-    assert train is not None  # check_data says so
-    train = train.remove_columns(ROW_NUMBER)
+    train = teacher.tokenized.train_rows.remove_columns(ROW_NUMBER)
     order = np.random.default_rng(seed).permutation(len(train))
-    collate, device = Collator(room.features.tokenizer), room.teacher.device
+    collate, device = Collator(teacher.tokenized.tokenizer), teacher.model.device
     chosen = [order[start : start + rows] for start in range(0, min(len(order), count * rows), rows)]
     batches = [collate([train[int(row)] for row in batch]) for batch in chosen]
     return [{name: value.to(device) for name, value in batch.items()} for batch in batches]
 
 
 def layer_sensitivities(
-    model: PreTrainedModel, room: Classroom, batches: int = BATCHES, rows: int = ROWS, **options: float
+    model: PreTrainedModel, teacher: Teacher, batches: int = BATCHES, rows: int = ROWS, **options: float
 ) -> Sequence[float]:
     """|mean λ| + deviation of λ of every Transformer layer; `model` is a copy of the teacher to work with."""
     model.set_attn_implementation("eager")  # the faster ones cannot be differentiated twice
-    model.to(room.teacher.device).eval().requires_grad_(False)
+    model.to(teacher.model.device).eval().requires_grad_(False)
     layers = _layer_weights(model)
-    found = [_eigenvalues(model, room, batch, layers, **options) for batch in some_batches(room, batches, rows)]
+    found = [_eigenvalues(model, teacher, batch, layers, **options) for batch in some_batches(teacher, batches, rows)]
     return sensitivities(found)
 
 
@@ -123,11 +121,11 @@ def _layer_weights(model: PreTrainedModel) -> list[list[Tensor]]:
 
 
 def _eigenvalues(
-    model: PreTrainedModel, room: Classroom, batch: dict[str, Tensor], layers: list[list[Tensor]], **options: float
+    model: PreTrainedModel, teacher: Teacher, batch: dict[str, Tensor], layers: list[list[Tensor]], **options: float
 ) -> list[float]:
     labels = batch.pop("labels", None)
     if labels is None:
         raise DataError("mixed precision looks at the loss on labels, and the training rows have none")
     with torch.enable_grad():
-        logits = room.head.logits(model(**batch))
-        return layer_eigenvalues(room.head.loss_labels(logits, labels, batch["attention_mask"]), layers, **options)
+        logits = teacher.head.logits(model(**batch))
+        return layer_eigenvalues(teacher.head.loss_labels(logits, labels, batch["attention_mask"]), layers, **options)

@@ -14,7 +14,7 @@ from typing import Any
 
 from ternarybert.compare.cells import Cell
 from ternarybert.compare.paper import METRICS, TEACHER, Experiment, Printed
-from ternarybert.compare.run import Place
+from ternarybert.compare.run import ComparisonFolder
 from ternarybert.training.checkpoints import write_json
 
 MIB = 2**20
@@ -45,7 +45,7 @@ class Row:
         return None if self.bytes is None else self.bytes / MIB
 
 
-def rows_of(place: Place, cells: Sequence[Cell], teacher: dict[str, Any]) -> list[Row]:
+def rows_of(place: ComparisonFolder, cells: Sequence[Cell], teacher: dict[str, Any]) -> list[Row]:
     """The teacher and every cell that was tried, in the grid's order."""
     rows = [
         Row(
@@ -122,7 +122,7 @@ def figures(row: Row, metrics: Sequence[str]) -> list[str]:
     ]
 
 
-def write(place: Place, rows: Sequence[Row], teacher: dict[str, Any]) -> None:
+def write(place: ComparisonFolder, rows: Sequence[Row], teacher: dict[str, Any]) -> None:
     """The table as Markdown and as JSON, from which a report can be made."""
     metrics = list(teacher["scores"]) or []
     (place.folder / "table.md").write_text(markdown(rows, metrics), encoding="utf-8")

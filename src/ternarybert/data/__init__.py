@@ -1,17 +1,17 @@
-"""Data sets: the eight GLUE tasks, SQuAD and the user's own files, and the scores they are judged by.
+"""Data sets: the eight GLUE tasks, SQuAD and the user's own files, and their metrics.
 
-`load_glue` and `load_table` give a `TaskData`, `load_squad` and `load_questions` a `SquadData`; `align_labels` puts
-labels into a teacher's order. Nothing here imports torch, and `datasets` is imported only when rows are read.
+Every loader returns a `TaskData`: a `Task` (`ClassificationTask` or `QuestionAnsweringTask`) and its examples. Nothing
+here imports torch, and `datasets` is imported only when rows are read.
 """
 
 from __future__ import annotations
 
+from ternarybert.data.classification import ClassificationTask
 from ternarybert.data.glue import GLUE, glue_task, load_glue
 from ternarybert.data.labels import align_labels
 from ternarybert.data.squad.task import (
     SQUAD,
-    SquadData,
-    SquadTask,
+    QuestionAnsweringTask,
     answering_task,
     hold_out,
     load_questions,
@@ -24,8 +24,8 @@ from ternarybert.data.task import Task, TaskData
 __all__ = [
     "GLUE",
     "SQUAD",
-    "SquadData",
-    "SquadTask",
+    "ClassificationTask",
+    "QuestionAnsweringTask",
     "Task",
     "TaskData",
     "align_labels",

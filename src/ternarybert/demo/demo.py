@@ -28,7 +28,7 @@ from ternarybert.errors import OutputError
 from ternarybert.recipe import PRESETS, Recipe, Schedule
 
 if TYPE_CHECKING:
-    from ternarybert.training.options import Settings
+    from ternarybert.training.options import TrainingOptions
 
 
 @dataclass(frozen=True)
@@ -185,9 +185,10 @@ def pack_densely(source: Path, output: Path) -> None:
     """The same model with five ternary weights a byte instead of four, as `ternarybert pack --dense` writes it."""
     from ternarybert.packed.hf_folder import repack, tokenizer_files
     from ternarybert.training.export import model_card
+    from ternarybert.training.report import RunReport
 
     model = repack(packed.read(source), "dense")
-    card = model_card(output.name, model, model.metrics).encode()
+    card = model_card(output.name, model, RunReport.from_dict(model.metrics)).encode()
     files: dict[str, bytes | Path] = {
         **tokenizer_files(source),
         "recipe.yaml": source / "recipe.yaml",
@@ -205,12 +206,12 @@ def _advising_again() -> Iterator[None]:
         raise OutputError(f"{str(error).partition('; ')[0]}; --again starts anew") from error
 
 
-def _settings(plan: Plan, output: Path, callbacks: Sequence[Any]) -> Settings:
+def _settings(plan: Plan, output: Path, callbacks: Sequence[Any]) -> TrainingOptions:
     from ternarybert.training.checkpoints import work_folder
-    from ternarybert.training.options import Settings
+    from ternarybert.training.options import TrainingOptions
 
     begun = work_folder(output).exists()
-    return Settings(seed=_SEED, device="cpu", evaluations=plan.evaluations, resume=begun, callbacks=tuple(callbacks))
+    return TrainingOptions(seed=_SEED, device="cpu", evaluations=plan.evaluations, resume=begun, callbacks=tuple(callbacks))
 
 
 def _read_json(path: Path) -> dict[str, Any] | None:

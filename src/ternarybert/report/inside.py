@@ -21,7 +21,7 @@ import ternarybert
 from ternarybert.errors import UnsupportedModelError
 from ternarybert.student import expose_scores
 from ternarybert.training.losses import layer_map
-from ternarybert.training.models import check_tokenizer, finding, load_tokenizer
+from ternarybert.training.models import check_tokenizer, explain_load_errors, load_tokenizer
 
 Array = npt.NDArray[np.float32]
 Text = tuple[str, ...]  # a text or a pair
@@ -72,7 +72,7 @@ def look_inside(student: Path, teacher: Path, texts: Sequence[Text]) -> Inside:
 
 def _load_teacher(folder: Path) -> PreTrainedModel:
     """The encoder of a plain folder, in float32 whatever its files hold; weights that it lacks are not made up."""
-    with finding(str(folder)):
+    with explain_load_errors(str(folder)):
         model, found = AutoModel.from_pretrained(folder, output_loading_info=True, dtype=torch.float32)
     if lacking := sorted(name for name in found["missing_keys"] if not name.startswith("pooler.")):
         raise UnsupportedModelError(f"{folder} lacks {len(lacking)} weights of its encoder, such as {lacking[0]}")

@@ -25,7 +25,7 @@ from tokenizers import Encoding
 
 from ternarybert.data.squad.questions import Question
 from ternarybert.data.squad.spans import Prediction
-from ternarybert.data.squad.task import SquadTask, answering_task
+from ternarybert.data.squad.task import QuestionAnsweringTask, answering_task
 from ternarybert.data.squad.windows import Window, Windower
 from ternarybert.errors import (
     DataError,
@@ -208,8 +208,8 @@ class Answerer(Model):
     def __init__(self, *args: Any, **more: Any) -> None:
         super().__init__(*args, **more)
         # What the model was trained on: after SQuAD 2.0 it may say that there is no answer.
-        self.task: SquadTask = answering_task(self.config)
-        self._windower: tuple[SquadTask, Windower] | None = None
+        self.task: QuestionAnsweringTask = answering_task(self.config)
+        self._windower: tuple[QuestionAnsweringTask, Windower] | None = None
 
     def stream(self, texts: Iterable[Any]) -> Iterator[Answer]:
         """Answer pairs of a question and a context."""
@@ -231,13 +231,13 @@ class Answerer(Model):
             answers[int(prediction.id)] = Answer.of(prediction)
         return answers
 
-    def predictions(self, questions: Sequence[Question], task: SquadTask) -> Iterator[Prediction]:
+    def predictions(self, questions: Sequence[Question], task: QuestionAnsweringTask) -> Iterator[Prediction]:
         """What is said to each question, by the rules of a task, for scoring."""
         windower = self._windower_of(task)
         for first in range(0, len(questions), _AT_ONCE):
             yield from self._predict(windower.windows(questions[first : first + _AT_ONCE]), task)
 
-    def _predict(self, windows: list[Window], task: SquadTask) -> list[Prediction]:
+    def _predict(self, windows: list[Window], task: QuestionAnsweringTask) -> list[Prediction]:
         # Windows have types of their own, whatever the folder's tokenizer would give in transformers.
         types = self.text.model_has_types
         inputs = [(window.input_ids, window.token_type_ids if types else None) for window in windows]
@@ -257,7 +257,7 @@ class Answerer(Model):
             self._windower = self.task, self._windower_of(self.task)
         return self._windower[1]
 
-    def _windower_of(self, task: SquadTask) -> Windower:
+    def _windower_of(self, task: QuestionAnsweringTask) -> Windower:
         fitting = replace(task, max_length=min(task.max_length, self.max_length))
         return fitting.windower(self.text.tokenizer, parallel=self.num_threads > 1)
 

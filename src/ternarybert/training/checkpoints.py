@@ -19,12 +19,12 @@ from typing import TYPE_CHECKING, Any
 from ternarybert.errors import OutputError
 
 if TYPE_CHECKING:
-    from ternarybert.training.heads import AnyData
-    from ternarybert.training.options import Settings
+    from ternarybert.data.task import TaskData
+    from ternarybert.training.options import TrainingOptions
 
 PLAN = "run.json"  # what a resumed run must have in common with the one that was interrupted
 _ROWS = 1000  # looked at together
-_NEEDED = ("model.safetensors", "optimizer.pt", "scheduler.pt")
+_NEEDED = ("model.safetensors", "optimizer.pt", "random_state_0.pt")
 
 
 def work_folder(output: Path) -> Path:
@@ -41,7 +41,7 @@ def by_name(path: Path) -> Path:
     return named
 
 
-def check_output(output: Path, settings: Settings, marker: str) -> None:
+def check_output(output: Path, settings: TrainingOptions, marker: str) -> None:
     """Refuse to begin where a model, a file or another run's work would be lost; nothing is touched.
 
     `marker` is a file by which models of ours are known.
@@ -61,7 +61,7 @@ def check_output(output: Path, settings: Settings, marker: str) -> None:
         raise OutputError(f"{work} holds an unfinished run; --resume continues it, --force starts anew")
 
 
-def _check_place(output: Path, settings: Settings, marker: str) -> None:
+def _check_place(output: Path, settings: TrainingOptions, marker: str) -> None:
     if not output.is_dir():
         raise OutputError(f"{output} is a file; choose another --output")
     if not (output / marker).is_file():
@@ -74,7 +74,7 @@ def _check_place(output: Path, settings: Settings, marker: str) -> None:
     raise OutputError(f"{output} {what}; choose another --output, or --force to replace it{more}")
 
 
-def prepare_work(output: Path, settings: Settings, plan: Mapping[str, Any]) -> Path:
+def prepare_work(output: Path, settings: TrainingOptions, plan: Mapping[str, Any]) -> Path:
     """The work folder, empty or, to resume, as it was left by a run with the same plan."""
     work = work_folder(output)
     if process_index():
@@ -96,7 +96,7 @@ def prepare_work(output: Path, settings: Settings, plan: Mapping[str, Any]) -> P
     return work
 
 
-def digest(data: AnyData) -> str:
+def digest(data: TaskData[Any]) -> str:
     """A name for the very rows of all parts: a run is not resumed on others."""
     total = hashlib.sha256()
     for part in (data.train, *data.evals.values()):
@@ -146,9 +146,7 @@ def write_json(path: Path, value: object) -> None:
 
 
 def last_checkpoint(work: Path) -> str | None:
-    """The newest checkpoint that was written to its end: `trainer_state.json` is what Trainer writes last.
-
-    What else is missing from it, Trainer would silently do without.
+    """The newest checkpoint that was written to its end: `trainer_state.json` is what the trainer writes last.
     """
     found = [path for path in work.glob("checkpoint-*") if path.name.rpartition("-")[2].isdecimal()]
     for path in sorted(found, key=lambda path: int(path.name.rpartition("-")[2]), reverse=True):
