@@ -34,7 +34,10 @@ class TrainingCallback:
         """After every step of the optimizer."""
 
     def on_log(self, progress: TrainingProgress, values: Mapping[str, float]) -> None:
-        """Now and then: `loss` and, when distilling, `loss_hidden` and so on, as means since the last time."""
+        """Now and then: means since the last time of `loss` and, when distilling, its terms (`loss_hidden`, ...).
+
+        Also the `learning_rate` of the last step.
+        """
 
     def on_evaluate(self, progress: TrainingProgress, scores: Mapping[str, float]) -> None:
         """After an evaluation: means over the sets, the selected metric first, and `best`, its highest value."""

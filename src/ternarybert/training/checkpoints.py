@@ -89,7 +89,7 @@ def prepare_work(output: Path, settings: TrainingOptions, plan: Mapping[str, Any
         others = [name for name in wanted if begun.get(name) != wanted[name]]
         if others:
             raise OutputError(
-                f"{work} was begun with another {', '.join(others)}; "
+                f"{work} was started with a different {', '.join(others)}; "
                 "repeat that command, or --force without --resume to start anew"
             )
     write_json(work / PLAN, wanted)

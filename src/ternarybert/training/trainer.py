@@ -231,8 +231,9 @@ class Trainer:
         self.total_loss, self.last_logged, self.sums = self.total_loss + total, step, {}
         self.loss_sum.zero_()
         values = {"loss": loss, **{f"loss_{name}": value for name, value in terms.items()}}
+        values["learning_rate"] = self.optimizer.param_groups[0]["lr"]
         self._notify("on_log", values)
-        self._track("train", values | {"learning_rate": self.optimizer.param_groups[0]["lr"]})
+        self._track("train", values)
 
     def evaluate(self) -> None:
         """Score the model as it is; the evaluator keeps the best one."""
