@@ -4,15 +4,15 @@ import time
 from contextlib import contextmanager, nullcontext
 
 import pytest
-from transformers import TrainerCallback
 
 from ternarybert.compare.cells import Cell
-from ternarybert.compare.run import Comparison, Place, compare
+from ternarybert.compare.run import Comparison, ComparisonFolder, compare
 from ternarybert.compare.tables import markdown, rows_of
-from ternarybert.data import Task, TaskData
+from ternarybert.data import ClassificationTask, TaskData
 from ternarybert.errors import OptionError, OutputError
 from ternarybert.recipe import PRESETS
-from ternarybert.training.options import Settings
+from ternarybert.training.callbacks import TrainingCallback
+from ternarybert.training.options import TrainingOptions
 from tests import tiny
 
 CELLS = [Cell("ternarybert", "2-2-8"), Cell("q8bert", "8-8-8"), Cell("gobo", "3-4-32"), Cell("ternarybert", "8-8-8")]
@@ -24,12 +24,12 @@ def silent(*_):
 
 
 def by_steps(teacher, steps=8, **more):
-    return Comparison(teacher, RECIPE, settings=Settings(device="cpu", max_steps=steps, evaluations=4), **more)
+    return Comparison(teacher, RECIPE, options=TrainingOptions(device="cpu", max_steps=steps, evaluations=4), **more)
 
 
-class Stop(TrainerCallback):
-    def on_step_end(self, args, state, control, **_):
-        if state.global_step == 7:
+class Stop(TrainingCallback):
+    def on_step(self, progress):
+        if progress.step == 7:
             raise KeyboardInterrupt
 
 
@@ -43,7 +43,7 @@ def watching(seen, stop_in=None):
 
 
 def test_a_killed_comparison_goes_on_without_repeating_anything(data, teacher, tmp_path):
-    place, seen = Place(tmp_path / "out"), []
+    place, seen = ComparisonFolder(tmp_path / "out"), []
     with pytest.raises(KeyboardInterrupt):
         compare(by_steps(teacher), data, CELLS, place, watching(seen, stop_in=CELLS[1]))
     assert seen == [cell.key for cell in CELLS[:2]]
@@ -57,7 +57,7 @@ def test_a_killed_comparison_goes_on_without_repeating_anything(data, teacher, t
     assert seen == [cell.key for cell in CELLS[1:]]
     assert (place.cells / f"{CELLS[0].key}.json").stat().st_mtime_ns == first
     assert not work.exists()
-    whole = Place(tmp_path / "whole")
+    whole = ComparisonFolder(tmp_path / "whole")
     compare(by_steps(teacher), data, CELLS, whole, silent)
     for cell in CELLS:
         mine, theirs = place.result(cell), whole.result(cell)
@@ -71,9 +71,9 @@ def test_a_killed_comparison_goes_on_without_repeating_anything(data, teacher, t
 
 
 def test_the_time_is_kept_by_each_cell_and_by_all(data, teacher, tmp_path):
-    place = Place(tmp_path / "out")
+    place = ComparisonFolder(tmp_path / "out")
     # The processor's minutes: other programs on the machine must not decide a test.
-    comparison = Comparison(teacher, RECIPE, budget=8 / 60, processor_time=True, settings=Settings(device="cpu"))
+    comparison = Comparison(teacher, RECIPE, budget=8 / 60, processor_time=True, options=TrainingOptions(device="cpu"))
     cells = [Cell("ternarybert", "2-2-8"), Cell("q8bert", "8-8-8"), Cell("gobo", "2-2-32"), Cell("minmax", "8-8-8")]
     start = time.process_time()
     compare(comparison, data, cells, place, silent)
@@ -88,13 +88,13 @@ def test_the_time_is_kept_by_each_cell_and_by_all(data, teacher, tmp_path):
 
 
 def test_a_budget_that_is_too_small_is_said(data, teacher, tmp_path):
-    tiny_budget = Comparison(teacher, RECIPE, budget=1e-4, settings=Settings(device="cpu"))
-    with pytest.raises(OptionError, match="was over before the first cell"):
-        compare(tiny_budget, data, CELLS, Place(tmp_path / "out"), silent)
+    tiny_budget = Comparison(teacher, RECIPE, budget=1e-4, options=TrainingOptions(device="cpu"))
+    with pytest.raises(OptionError, match="0.0001"):
+        compare(tiny_budget, data, CELLS, ComparisonFolder(tmp_path / "out"), silent)
 
 
 def test_what_cannot_be_run_is_named_and_tried_again(data, teacher, tmp_path):
-    place, cell = Place(tmp_path / "out"), Cell("ternarybert", "2-2-8", source="pretrained")
+    place, cell = ComparisonFolder(tmp_path / "out"), Cell("ternarybert", "2-2-8", source="pretrained")
     found = compare(by_steps(teacher), data, [cell, CELLS[2]], place, silent)
     rows = rows_of(place, [cell, CELLS[2]], found)
     assert rows[1].failed == "needs a pre-trained model: --source pretrained=MODEL"
@@ -107,22 +107,22 @@ def test_what_cannot_be_run_is_named_and_tried_again(data, teacher, tmp_path):
 
 def test_a_start_that_does_not_fit_the_teacher_is_named(data, teacher, tmp_path):
     tiny.bert(hidden_size=64, intermediate_size=32, vocab_size=len(tiny.tokenizer())).save_pretrained(tmp_path / "wide")
-    cell, place = Cell("ternarybert", "2-2-8", source="pretrained"), Place(tmp_path / "out")
+    cell, place = Cell("ternarybert", "2-2-8", source="pretrained"), ComparisonFolder(tmp_path / "out")
     found = compare(by_steps(teacher, sources={"pretrained": str(tmp_path / "wide")}), data, [cell], place, silent)
     assert "differ in" in rows_of(place, [cell], found)[1].failed
 
 
 def test_a_folder_knows_all_its_cells(data, teacher, tmp_path):
-    place = Place(tmp_path / "out")
+    place = ComparisonFolder(tmp_path / "out")
     changed = Cell("ternarybert", "2-2-8", "no scores", (("distill.attention", "0"),), seed=3)
     compare(by_steps(teacher), data, [CELLS[2], changed], place, silent)
     assert place.with_others(CELLS[:1]) == [CELLS[0], CELLS[2], changed]
 
 
 def test_labels_are_needed_by_methods_that_train_on_them(data, teacher, tmp_path):
-    task = Task("texts", ("text",), None, None, ("agreement",), max_length=32, batch_size=8, epochs=1)
+    task = ClassificationTask("texts", ("text",), None, None, ("agreement",), max_length=32, batch_size=8, epochs=1)
     bare = TaskData(task, data.train.remove_columns("label"), {"dev": data.evals["dev"].remove_columns("label")})
-    place = Place(tmp_path / "out")
+    place = ComparisonFolder(tmp_path / "out")
     found = compare(by_steps(teacher), bare, CELLS[:3], place, silent)
     rows = rows_of(place, CELLS[:3], found)
     assert [row.failed is None for row in rows] == [True, True, False, True]
@@ -131,7 +131,7 @@ def test_labels_are_needed_by_methods_that_train_on_them(data, teacher, tmp_path
 
 
 def test_a_folder_holds_one_comparison(data, teacher, tmp_path):
-    place = Place(tmp_path / "out")
+    place = ComparisonFolder(tmp_path / "out")
     compare(by_steps(teacher), data, CELLS[2:3], place, silent)
     with pytest.raises(OutputError, match="number of steps"):
         compare(by_steps(teacher, steps=9), data, CELLS[2:3], place, silent)
@@ -139,13 +139,13 @@ def test_a_folder_holds_one_comparison(data, teacher, tmp_path):
     (tmp_path / "other").mkdir()
     (tmp_path / "other" / "thesis.txt").write_text("years of work")
     with pytest.raises(OutputError, match="other"):
-        compare(by_steps(teacher), data, CELLS, Place(tmp_path / "other"), silent, force=True)
+        compare(by_steps(teacher), data, CELLS, ComparisonFolder(tmp_path / "other"), silent, force=True)
     assert (tmp_path / "other" / "thesis.txt").exists()
 
 
 def test_seeds_are_taken_together(data, teacher, tmp_path):
     cells = [Cell("q8bert", "8-8-8", seed=seed) for seed in (1, 2)]
-    place = Place(tmp_path / "out")
+    place = ComparisonFolder(tmp_path / "out")
     found = compare(by_steps(teacher), data, cells, place, silent)
     rows = rows_of(place, cells, found)
     assert len(rows) == 2

@@ -5,7 +5,10 @@ import numpy as np
 import pytest
 import torch
 
-from ternarybert.training.optimizer import BertAdam, clip_norm, linear_schedule, parameter_groups
+from ternarybert.recipe import PRESETS, Schedule
+from ternarybert.student import make_student, quantized_layers
+from ternarybert.training.optimizer import OPTIMIZERS, BertAdam, clip_norm, learning_rate_factor, parameter_groups
+from tests import tiny
 
 GOLDEN = np.load(Path(__file__).parent.parent / "golden" / "released.npz")
 
@@ -15,11 +18,11 @@ def test_bertadams_trajectory_is_the_recorded_one():
     p = torch.nn.Parameter(torch.from_numpy(GOLDEN["bertadam/p0"].copy()))
     steps = len(GOLDEN["bertadam/grads"])
     optimizer = BertAdam([p], lr=2e-5, weight_decay=0.01, clip_tensors=True)
-    schedule = linear_schedule(optimizer, steps, warmup=0.1)
-    for gradient, wanted in zip(GOLDEN["bertadam/grads"], GOLDEN["bertadam/traj"], strict=True):
+    recorded = zip(GOLDEN["bertadam/grads"], GOLDEN["bertadam/traj"], strict=True)
+    for step, (gradient, wanted) in enumerate(recorded):
+        optimizer.param_groups[0]["lr"] = 2e-5 * learning_rate_factor(step / steps, warmup=0.1)
         p.grad = torch.from_numpy(gradient.copy())
         optimizer.step()
-        schedule.step()
         np.testing.assert_allclose(p.detach().numpy(), wanted, rtol=1e-9, atol=1e-12)
     np.testing.assert_allclose(optimizer.state[p]["exp_avg"].numpy(), GOLDEN["bertadam/m"], rtol=1e-9)
     np.testing.assert_allclose(optimizer.state[p]["exp_avg_sq"].numpy(), GOLDEN["bertadam/v"], rtol=1e-9)
@@ -60,14 +63,25 @@ def test_clip_norm():
 
 
 def test_schedule():
-    optimizer = torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=1.0)
-    schedule = linear_schedule(optimizer, 10, warmup=0.2)
-    rates = []
-    for _ in range(11):
-        rates.append(schedule.get_last_lr()[0])
-        optimizer.step()
-        schedule.step()
-    assert rates == pytest.approx([0, 0.5, 1, 0.875, 0.75, 0.625, 0.5, 0.375, 0.25, 0.125, 0])
+    factors = [learning_rate_factor(step / 10, warmup=0.2) for step in range(11)]
+    assert factors == pytest.approx([0, 0.5, 1, 0.875, 0.75, 0.625, 0.5, 0.375, 0.25, 0.125, 0])
+
+
+@pytest.mark.parametrize("name", sorted(OPTIMIZERS))
+def test_quantized_layers_see_every_update_and_no_other_optimizer_is_touched(name):
+    """Fused optimizers do not count versions; a hook for all optimizers of a process would slow others down."""
+    student = make_student(tiny.bert(), PRESETS["default"])
+    layer = next(layer for _, layer in quantized_layers(student))
+    optimizer = OPTIMIZERS[name](student, Schedule(learning_rate=0.1))
+    before = layer.w_hat().clone()
+    layer.weight.grad = torch.randn_like(layer.weight)
+    optimizer.step()
+    assert not layer.fresh
+    assert not torch.equal(layer.w_hat(), before)
+    unrelated = torch.nn.Parameter(torch.ones(2))
+    unrelated.grad, version = torch.ones(2), unrelated._version
+    torch.optim.AdamW([unrelated], fused=True).step()
+    assert unrelated._version == version
 
 
 def test_biases_and_norms_do_not_decay():

@@ -9,34 +9,37 @@ import numpy as np
 import pytest
 import torch
 from safetensors.numpy import load_file
-from transformers import AutoModelForSequenceClassification, TrainerCallback
-from transformers.trainer_utils import get_last_checkpoint
+from transformers import AutoModelForSequenceClassification
 
 import ternarybert
 from ternarybert import packed
-from ternarybert.data import Task, TaskData
+from ternarybert.data import ClassificationTask, TaskData
 from ternarybert.errors import DataError, OutputError, UnsupportedModelError
 from ternarybert.recipe import PRESETS, Recipe
-from ternarybert.training.batches import predict_logits, tokenize
+from ternarybert.training.batches import predict_logits
+from ternarybert.training.callbacks import TrainingCallback
+from ternarybert.training.checkpoints import last_checkpoint
 from ternarybert.training.finetune import finetune
-from ternarybert.training.options import History, Settings
+from ternarybert.training.heads.classification import tokenize_texts
+from ternarybert.training.history import History
+from ternarybert.training.options import TrainingOptions
 from ternarybert.training.ternarize import ternarize
 from tests import tiny
 from tests.processes import fork, fork_ranks
 from tests.training.conftest import rows
 
 RECIPE = PRESETS["default"].override({"schedule.learning_rate": "1e-3"})
-QUICK = Settings(device="cpu", evaluations=2)
+QUICK = TrainingOptions(device="cpu", evaluations=2)
 
 
-class StopAt(TrainerCallback):
+class StopAt(TrainingCallback):
     """Pulls the plug after some steps."""
 
     def __init__(self, step: int) -> None:
         self.step = step
 
-    def on_step_end(self, args, state, control, **_):
-        if state.global_step == self.step:
+    def on_step(self, progress):
+        if progress.step == self.step:
             raise KeyboardInterrupt
 
 
@@ -45,25 +48,25 @@ def test_a_teacher_is_made_and_ternarized(data, tmp_path):
     settings = {"schedule.epochs": "12", "schedule.gradient_clip": "global"}
     eager = Recipe().override({**settings, "schedule.learning_rate": "3e-3", "schedule.warmup": "0.1"})
     report = finetune(start, data, tmp_path / "teacher", eager, QUICK)
-    assert report["best"]["scores"]["accuracy"] == 100.0
-    assert report["losses"][-1]["loss"] < report["losses"][0]["loss"]
+    assert report.best.scores["accuracy"] == 100.0
+    assert report.losses[-1]["loss"] < report.losses[0]["loss"]
     teacher = AutoModelForSequenceClassification.from_pretrained(tmp_path / "teacher")
     assert teacher.config.id2label == {0: "neg", 1: "pos"}
 
     metrics = ternarize(str(tmp_path / "teacher"), data, tmp_path / "out", RECIPE.override(settings), QUICK)
     short = replace(QUICK, bf16=True)
     other = ternarize(str(tmp_path / "teacher"), data, tmp_path / "short", RECIPE.override(settings), short)
-    assert (metrics["precision"], other["precision"]) == ("float32", "bf16")
-    assert other["student"]["best"]["scores"]["accuracy"] >= 90.0
-    assert 0 < abs(other["losses"][-1]["loss"] - metrics["losses"][-1]["loss"]) < 0.1 * metrics["losses"][-1]["loss"]
-    assert metrics["teacher"]["dev"]["accuracy"] == 100.0
-    assert metrics["student"]["best"]["scores"]["accuracy"] >= 90.0
-    assert {"accuracy", "agreement"} <= set(metrics["student"]["final"]["scores"])
-    assert metrics["examples_per_second"] > 0
-    assert metrics["seed"] == 42
+    assert (metrics.precision, other.precision) == ("float32", "bf16")
+    assert other.best.scores["accuracy"] >= 90.0
+    assert 0 < abs(other.losses[-1]["loss"] - metrics.losses[-1]["loss"]) < 0.1 * metrics.losses[-1]["loss"]
+    assert metrics.teacher.scores["dev"]["accuracy"] == 100.0
+    assert metrics.best.scores["accuracy"] >= 90.0
+    assert {"accuracy", "agreement"} <= set(metrics.final.scores)
+    assert metrics.examples_per_second > 0
+    assert metrics.seed == 42
     written = {path.name for path in (tmp_path / "out").iterdir()}
     assert {"config.json", "model.safetensors", "recipe.yaml", "metrics.json", "README.md", "tokenizer.json"} <= written
-    assert json.loads((tmp_path / "out" / "metrics.json").read_text()) == json.loads(json.dumps(metrics))
+    assert json.loads((tmp_path / "out" / "metrics.json").read_text()) == json.loads(json.dumps(metrics.to_dict()))
     assert Recipe.load(tmp_path / "out" / "recipe.yaml") == RECIPE.override(settings)
     assert not (tmp_path / "out.work").exists()
 
@@ -76,33 +79,19 @@ def test_a_teacher_learns_with_the_recipes_dropout(data, tmp_path):
     told = finetune(half, data, tmp_path / "told", without, QUICK)
     same = finetune(none, data, tmp_path / "same", without, QUICK)
     kept = finetune(half, data, tmp_path / "kept", without.override({"schedule.dropout": "null"}), QUICK)
-    assert told["losses"] == same["losses"] != kept["losses"]
+    assert told.losses == same.losses != kept.losses
     assert AutoModelForSequenceClassification.from_pretrained(tmp_path / "told").config.hidden_dropout_prob == 0.5
 
 
-def test_long_rows_are_evaluated_in_smaller_batches(data, teacher, monkeypatch):
-    """In any order and number of batches the logits are the rows'; short rows stay together."""
-    model = AutoModelForSequenceClassification.from_pretrained(teacher).eval()
-    dev = tokenize(data, tiny.tokenizer()).evals["dev"]
-    whole, shapes = predict_logits(model, dev, tiny.tokenizer()), []
-    model.register_forward_pre_hook(lambda _, args, inputs: shapes.append(inputs["input_ids"].shape), with_kwargs=True)
-    for pairs, expected in (
-        (9 * 11**2, [(9, 11), (4, 16), (2, 16), (2, 21), (2, 21), (1, 21)]),
-        (1, [(1, length) for length in sorted(dev["length"])]),
-        (10**9, [(20, 21)]),
-    ):
-        monkeypatch.setattr("ternarybert.training.batches._CACHED_PAIRS", pairs)
-        shapes.clear()
-        np.testing.assert_allclose(predict_logits(model, dev, tiny.tokenizer()), whole, rtol=1e-5, atol=1e-6)
-        assert [tuple(shape) for shape in shapes] == expected
-
-
-@pytest.mark.parametrize(("evaluations", "steps"), [(3, [5, 10, 16]), (2, [8, 16]), (1, [16]), (99, [*range(1, 17)])])
+@pytest.mark.parametrize(
+    ("evaluations", "steps"),
+    [(3, [6, 11, 16]), (6, [3, 6, 8, 11, 14, 16]), (2, [8, 16]), (1, [16]), (99, [*range(1, 17)])],
+)
 def test_there_are_as_many_evaluations_as_asked_for(data, teacher, tmp_path, evaluations, steps):
     """The last of them at the end."""
     settings = replace(QUICK, evaluations=evaluations)
     metrics = ternarize(teacher, data, tmp_path / "out", RECIPE.override({"schedule.epochs": "2"}), settings)
-    assert [evaluation["step"] for evaluation in metrics["evaluations"]] == steps
+    assert [evaluation.step for evaluation in metrics.evaluations] == steps
 
 
 def test_what_is_written_is_what_was_evaluated(data, teacher, tmp_path):
@@ -110,48 +99,49 @@ def test_what_is_written_is_what_was_evaluated(data, teacher, tmp_path):
     metrics = ternarize(teacher, data, tmp_path / "out", RECIPE, QUICK)
     student = ternarybert.load_torch(tmp_path / "out")
     tokenizer = tiny.tokenizer()
-    features = tokenize(data, tokenizer)
+    features = tokenize_texts(data, tokenizer)
     original = AutoModelForSequenceClassification.from_pretrained(teacher)
     ours, theirs = (predict_logits(m, features.evals["dev"], tokenizer).argmax(1) for m in (student, original))
-    assert metrics["student"]["best"]["scores"]["agreement"] == pytest.approx(100 * (ours == theirs).mean())
+    assert metrics.best.scores["agreement"] == pytest.approx(100 * (ours == theirs).mean())
 
 
 @pytest.mark.parametrize("method", ["twn", "lat"])
 def test_interrupted_and_resumed_equals_uninterrupted(data, teacher, tmp_path, method):
     recipe = RECIPE.override({"weight.method": method, "embedding.method": method})
-    whole = ternarize(teacher, data, tmp_path / "whole", recipe, Settings(device="cpu", evaluations=4))
-    interrupted = Settings(device="cpu", evaluations=4, callbacks=(StopAt(10),))
+    whole = ternarize(teacher, data, tmp_path / "whole", recipe, TrainingOptions(device="cpu", evaluations=4))
+    interrupted = TrainingOptions(device="cpu", evaluations=4, callbacks=(StopAt(10),))
     with pytest.raises(KeyboardInterrupt):
         ternarize(teacher, data, tmp_path / "part", recipe, interrupted)
     assert not (tmp_path / "part").exists()
     with pytest.raises(OutputError, match="--resume"):
-        ternarize(teacher, data, tmp_path / "part", recipe, Settings(device="cpu"))
-    resumed = ternarize(teacher, data, tmp_path / "part", recipe, Settings(device="cpu", evaluations=4, resume=True))
+        ternarize(teacher, data, tmp_path / "part", recipe, TrainingOptions(device="cpu"))
+    resume = TrainingOptions(device="cpu", evaluations=4, resume=True)
+    resumed = ternarize(teacher, data, tmp_path / "part", recipe, resume)
     bytes_of = [(tmp_path / name / "model.safetensors").read_bytes() for name in ("whole", "part")]
     assert bytes_of[0] == bytes_of[1]
-    assert whole["evaluations"] == resumed["evaluations"]
-    assert whole["losses"] == resumed["losses"]
+    assert whole.evaluations == resumed.evaluations
+    assert whole.losses == resumed.losses
 
 
 def test_the_losses_over_the_steps(data, teacher, tmp_path):
     """One entry for every step here; the loss is the weighted sum of its terms, which are means over the batches."""
-    metrics = ternarize(teacher, data, tmp_path / "out", RECIPE, Settings(device="cpu", evaluations=4))
-    losses, weights = metrics["losses"], RECIPE.distill
-    assert [entry["step"] for entry in losses] == list(range(1, metrics["steps"] + 1))
+    metrics = ternarize(teacher, data, tmp_path / "out", RECIPE, TrainingOptions(device="cpu", evaluations=4))
+    losses, weights = metrics.losses, RECIPE.distill
+    assert [entry["step"] for entry in losses] == list(range(1, metrics.steps + 1))
     for entry in losses:
         terms = {name: value for name, value in entry.items() if name not in ("step", "loss")}
         assert terms.keys() == {"hidden", "attention", "logits"}
         total = sum(getattr(weights, name) * value for name, value in terms.items())
         assert entry["loss"] == pytest.approx(total, rel=1e-4)
     mean = sum(entry["loss"] for entry in losses) / len(losses)
-    assert metrics["train_loss"] == pytest.approx(mean, rel=1e-4)
+    assert metrics.train_loss == pytest.approx(mean, rel=1e-4)
 
 
 def test_a_resumed_run_wants_the_same_rows_and_its_best_student(data, teacher, tmp_path):
-    out, begun = tmp_path / "out", Settings(device="cpu", evaluations=4, callbacks=(StopAt(10),))
+    out, begun = tmp_path / "out", TrainingOptions(device="cpu", evaluations=4, callbacks=(StopAt(10),))
     with pytest.raises(KeyboardInterrupt):
         ternarize(teacher, data, out, RECIPE, begun)
-    again = Settings(device="cpu", evaluations=4, resume=True)
+    again = TrainingOptions(device="cpu", evaluations=4, resume=True)
     for other in (replace(data, train=rows(64, start=1)), replace(data, evals={"dev": rows(20, start=7)})):
         with pytest.raises(OutputError, match="different data"):
             ternarize(teacher, other, out, RECIPE, again)
@@ -162,7 +152,7 @@ def test_a_resumed_run_wants_the_same_rows_and_its_best_student(data, teacher, t
     weights = tmp_path / "out.work" / "best" / "model.safetensors"
     whole = weights.read_bytes()
     weights.write_bytes(whole[:-1])
-    with pytest.raises(OutputError, match="damaged or gone"):
+    with pytest.raises(OutputError, match="damaged or missing"):
         ternarize(teacher, data, out, RECIPE, again)
     weights.write_bytes(whole)
     history = json.loads((tmp_path / "out.work" / "history.json").read_text())
@@ -185,13 +175,13 @@ def test_the_last_student_is_kept_whatever_its_score(data, teacher, tmp_path):
     recipe = RECIPE.override({**terms, "schedule.learning_rate": "3e-3", "schedule.epochs": "6"})
     data.evals["dev"] = data.evals["dev"].map(lambda row: {"label": 1 - row["label"]})
     for keep_last, choose in ((True, min), (False, max)):
-        out, settings = tmp_path / choose.__name__, Settings(device="cpu", evaluations=4, keep_last=keep_last)
+        out, settings = tmp_path / choose.__name__, TrainingOptions(device="cpu", evaluations=4, keep_last=keep_last)
         metrics = ternarize(teacher, data, out, recipe, settings)
-        scores = [evaluation["scores"]["accuracy"] for evaluation in metrics["evaluations"]]
+        scores = [evaluation.scores["accuracy"] for evaluation in metrics.evaluations]
         assert scores[0] > scores[-1] == min(scores)
-        assert metrics["student"]["best"]["scores"]["accuracy"] == choose(scores)
+        assert metrics.best.scores["accuracy"] == choose(scores)
         assert ternarybert.evaluate(out, data)["scores"]["accuracy"] == choose(scores)
-        assert metrics["kept"] == ("last" if keep_last else "best")
+        assert metrics.kept == ("last" if keep_last else "best")
         card = (out / "README.md").read_text()
         assert ("that of the last evaluation" in card) == keep_last
         assert ("a best of\n4 evaluations" in card) == (not keep_last)
@@ -212,36 +202,36 @@ def test_two_processes_equal_one_with_twice_the_batch(tmp_path):
     for process in (one, two):
         _, err = process.communicate()
         assert process.returncode == 0, err
-    checkpoints = [Path(get_last_checkpoint(str(tmp_path / f"{name}.work"))) for name in ("one", "two")]
+    checkpoints = [Path(last_checkpoint(tmp_path / f"{name}.work")) for name in ("one", "two")]
     one, other = (load_file(checkpoint / "model.safetensors") for checkpoint in checkpoints)
     for name in one:
         assert np.abs(one[name] - other[name]).max() < 1e-5, name
-    agree = [packed.read(tmp_path / n).metrics["student"]["final"]["scores"]["agreement"] for n in ("one", "two")]
+    agree = [packed.read(tmp_path / n).metrics.final.scores["agreement"] for n in ("one", "two")]
     assert agree[0] == agree[1]
 
 
 def test_unlabelled_text_is_enough(data, teacher, tmp_path):
-    task = Task("texts", ("text",), None, None, ("agreement",), max_length=32, batch_size=8, epochs=1)
+    task = ClassificationTask("texts", ("text",), None, None, ("agreement",), max_length=32, batch_size=8, epochs=1)
     bare = TaskData(task, data.train.remove_columns("label"), {"dev": data.evals["dev"].remove_columns("label")})
     metrics = ternarize(teacher, bare, tmp_path / "out", RECIPE, QUICK)
-    assert metrics["metric"] == "agreement"
-    assert metrics["teacher"] == {"dev": {}}
+    assert metrics.metric == "agreement"
+    assert metrics.teacher.scores == {"dev": {}}
 
 
 def test_regression(tmp_path, data):
-    task = Task("stars", ("text",), "label", None, ("spearman",), regression=True, batch_size=8, epochs=1)
+    task = ClassificationTask("stars", ("text",), "label", None, ("spearman",), regression=True, batch_size=8, epochs=1)
     scored = rows(32).map(lambda row: {"score": float(row["label"]) + 0.5}).remove_columns("label")
     scored = scored.rename_column("score", "label")
     teacher = tiny.save(tmp_path / "teacher", num_labels=1)
     metrics = ternarize(teacher, TaskData(task, scored, {"dev": scored}), tmp_path / "out", RECIPE, QUICK)
-    assert {"spearman", "agreement"} <= set(metrics["student"]["best"]["scores"])
+    assert {"spearman", "agreement"} <= set(metrics.best.scores)
 
 
 def test_nothing_existing_is_lost(data, teacher, tmp_path):
     out = tmp_path / "out"
     out.mkdir()
     (out / "thesis.txt").write_text("years of work")
-    for settings in (QUICK, Settings(device="cpu", force=True)):
+    for settings in (QUICK, TrainingOptions(device="cpu", force=True)):
         with pytest.raises(OutputError, match=re.escape(str(out))):
             ternarize(teacher, data, out, RECIPE, settings)
     assert (out / "thesis.txt").read_text() == "years of work"

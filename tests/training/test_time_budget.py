@@ -1,36 +1,33 @@
-"""The clock, with a time that the test moves: when it asks, when it stops, and how a resumed run goes on."""
-
-from types import SimpleNamespace
+"""The time budget, with a time that the test moves: when it evaluates, when it stops, and how a run is resumed."""
 
 import pytest
 
-from ternarybert.training.time_budget import Clock
+from ternarybert.training.time_budget import TimeBudget
 
 
 class Run:
-    """Steps of a second each, evaluations of three, as a Trainer would call."""
+    """Steps of a second each, evaluations of three, as the trainer calls."""
 
-    def __init__(self, seconds, tmp_path, evaluations=3, resumed=False, step=0):
-        self.time = 100.0
-        self.clock = Clock(seconds, evaluations, lambda: self.time)
-        self.clock.attach(tmp_path, resumed=resumed)
-        self.state = SimpleNamespace(global_step=step, max_steps=10_000_000)
+    def __init__(self, seconds, evaluations=3, state=None, step=0):
+        self.time, self.state = 100.0, None
+        self.budget = TimeBudget(seconds, evaluations, lambda: self.time)
+        self.number, self.steps = step, 10_000_000
         self.evaluated, self.saved = [], []
-        self.clock.on_train_begin(None, self.state, None)
+        self.budget.start(state)
 
     def step(self):
-        control = SimpleNamespace(should_training_stop=False, should_evaluate=False, should_save=False)
         self.time += 1.0
-        self.state.global_step += 1
-        self.clock.on_step_end(None, self.state, control)
-        if control.should_evaluate:
-            self.time += 3.0
-            self.clock.on_evaluate(None, self.state, control)
-            self.evaluated.append(self.state.global_step)
-        if control.should_save:
-            self.saved.append(self.state.global_step)
-            self.clock.on_save(None, self.state, control)
-        return not control.should_training_stop
+        self.number += 1
+        self.steps = self.budget.estimate_steps(self.number)
+        evaluate, save = self.budget.due()
+        if evaluate:
+            with self.budget.evaluating():
+                self.time += 3.0
+            self.evaluated.append(self.number)
+        if save:
+            self.saved.append(self.number)
+            self.state = self.budget.state()
+        return not self.budget.is_over
 
     def finish(self):
         while self.step():
@@ -39,57 +36,57 @@ class Run:
         return self
 
 
-def test_it_ends_with_the_last_evaluation(tmp_path):
-    run = Run(60.0, tmp_path).finish()
-    assert run.clock.spent == pytest.approx(60.0, abs=1.0)
+def test_it_ends_with_the_last_evaluation():
+    run = Run(60.0).finish()
+    assert run.budget.spent == pytest.approx(60.0, abs=1.0)
     assert run.evaluated == [20, 35]  # after 20 s of 60, and after 38 of the 57 that leave time for the last one
-    assert run.clock.reserve == 3.0
+    assert run.budget.reserve == 3.0
 
 
-def test_progress_falls_never_back_to_less_than_the_time_says(tmp_path):
-    run, seen = Run(30.0, tmp_path), []
+def test_progress_never_falls():
+    run, seen = Run(30.0), []
     while run.step():
-        seen.append(run.clock.progress)
+        seen.append(run.budget.progress)
     assert seen == sorted(seen)
-    assert run.clock.progress == 1.0
+    assert run.budget.progress == 1.0
 
 
-def test_the_number_of_steps_is_guessed_ever_better(tmp_path):
-    run = Run(100.0, tmp_path, evaluations=1)
+def test_the_number_of_steps_is_guessed_ever_better():
+    run = Run(100.0, evaluations=1)
     for _ in range(50):
         run.step()
-    assert run.state.max_steps == 100
+    assert run.steps == 100
     run.finish()
-    assert run.state.max_steps == run.state.global_step
+    assert run.steps == run.number
 
 
-def test_a_resumed_run_goes_on_from_its_checkpoint(tmp_path):
-    begun = Run(60.0, tmp_path)
+def test_a_resumed_run_continues_from_its_checkpoint():
+    begun = Run(60.0)
     while not begun.evaluated:
         begun.step()
-    saved = begun.clock.spent
+    saved, state = begun.budget.spent, begun.state
     for _ in range(5):
         begun.step()  # lost with the kill
-    resumed = Run(60.0, tmp_path, resumed=True, step=begun.evaluated[0])
-    assert resumed.clock.spent == saved
+    resumed = Run(60.0, state=state, step=begun.evaluated[0])
+    assert resumed.budget.spent == saved
     resumed.finish()
-    assert resumed.clock.spent == pytest.approx(60.0, abs=4.0)  # it has yet to learn what an evaluation takes
+    assert resumed.budget.spent == pytest.approx(60.0, abs=4.0)  # it has yet to learn what an evaluation takes
     assert len(resumed.evaluated) == 1
 
-    fresh = Run(60.0, tmp_path, resumed=False)
-    assert fresh.clock.spent == 0.0
+    fresh = Run(60.0)
+    assert fresh.budget.spent == 0.0
 
 
-def test_where_evaluating_takes_long_only_the_last_one_is_made(tmp_path):
-    run = Run(30.0, tmp_path)
-    run.clock.reserve = 14.0
+def test_where_evaluating_takes_long_only_the_last_one_is_made():
+    run = Run(30.0)
+    run.budget.reserve = 14.0
     while run.step():
         pass
-    assert run.clock.spent == 16.0
+    assert run.budget.spent == 16.0
     assert run.evaluated == []
     assert run.saved == [6, 11]  # checkpoints all the same
 
 
-def test_no_time_is_one_step(tmp_path):
-    run = Run(0.5, tmp_path)
+def test_no_time_is_one_step():
+    run = Run(0.5)
     assert not run.step()

@@ -9,12 +9,12 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from transformers.trainer_utils import get_last_checkpoint
 
-from ternarybert.data import Task, TaskData
+from ternarybert.data import ClassificationTask, TaskData
 from ternarybert.recipe import PRESETS
 from ternarybert.training import export
-from ternarybert.training.options import Settings
+from ternarybert.training.checkpoints import last_checkpoint
+from ternarybert.training.options import TrainingOptions
 from ternarybert.training.ternarize import ternarize
 from tests.training.conftest import rows
 
@@ -23,7 +23,7 @@ def main(teacher: str, output: str, batch: str) -> None:
     torch.set_num_threads(1)
     # Double precision is refused when packing. Here only the training is looked at, and the folder may be rounded.
     export.as_float32 = lambda _, values: values.astype(np.float32)
-    task = Task("made", ("text",), "label", ("neg", "pos"), ("accuracy",), max_length=32, epochs=2)
+    task = ClassificationTask("made", ("text",), "label", ("neg", "pos"), ("accuracy",), max_length=32, epochs=2)
     data = TaskData(task, rows(64), {"dev": rows(20, start=100)})
     recipe = PRESETS["default"].override(
         {
@@ -34,8 +34,8 @@ def main(teacher: str, output: str, batch: str) -> None:
         }
     )
     recipe = dataclasses.replace(recipe, weight=dataclasses.replace(recipe.weight, method="lat"))
-    ternarize(teacher, data, output, recipe, Settings(device="cpu", evaluations=2, keep_checkpoints=True))
-    assert get_last_checkpoint(str(Path(f"{output}.work")))
+    ternarize(teacher, data, output, recipe, TrainingOptions(device="cpu", evaluations=2, keep_checkpoints=True))
+    assert last_checkpoint(Path(f"{output}.work"))
 
 
 if __name__ == "__main__":

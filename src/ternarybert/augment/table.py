@@ -8,7 +8,7 @@ from pathlib import Path
 
 from ternarybert.augment.sources import Source, digest
 from ternarybert.augment.variants import Progress, Texts, VariantOptions, augment_rows
-from ternarybert.data import GLUE, Task, glue_task, load_glue
+from ternarybert.data import GLUE, ClassificationTask, glue_task, load_glue
 from ternarybert.data.readers import Table, delimiter_of, read_plain_tsv, read_table
 from ternarybert.data.table import choose_columns
 from ternarybert.data.writers import TableFormat, format_by_suffix, matching_format
@@ -25,7 +25,7 @@ class AugmentInput:
     table: Table
     texts: tuple[str, ...]  # the columns to change
     layout: TableFormat
-    task: Task | None = None
+    task: ClassificationTask | None = None
 
     @property
     def rows(self) -> list[Texts]:
@@ -114,7 +114,7 @@ def few_variants(rows: int, written: int) -> str | None:
     return f"{what}: the texts contain hardly any replaceable word that the source knows"
 
 
-def _loaded_rows(task: Task, folder: str | Path | None, header: Sequence[str] | None) -> Table:
+def _loaded_rows(task: ClassificationTask, folder: str | Path | None, header: Sequence[str] | None) -> Table:
     """The rows that `load_glue` returns, with the column names of `train.tsv`."""
     train = load_glue(task.name, folder).train
     if train is None:

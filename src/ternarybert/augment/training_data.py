@@ -25,7 +25,7 @@ from ternarybert.augment.sources import Source, digest, load_source
 from ternarybert.augment.table import AugmentInput, augment_table, few_variants
 from ternarybert.augment.variants import Progress, VariantOptions
 from ternarybert.augment.words import STOP_WORDS
-from ternarybert.data import SquadData, SquadTask, Task, TaskData
+from ternarybert.data import ClassificationTask, Task, TaskData
 from ternarybert.data.readers import Table
 from ternarybert.data.task import import_datasets
 from ternarybert.data.writers import TableFormat
@@ -63,18 +63,17 @@ class Augmentation:
 
 
 def augmented(
-    data: TaskData | SquadData,
+    data: TaskData[Any],
     options: Augmentation,
     teacher_source: Callable[[], Source],
     seed: int,
     device: str | None,
-) -> tuple[TaskData, dict[str, Any]]:
+) -> tuple[TaskData[Any], dict[str, Any]]:
     """Return the data with variants of every training row, for one epoch, and a summary for the run's report.
 
     `teacher_source` returns the teacher's word embeddings, for when no other source is named.
     """
-    assert isinstance(data, TaskData)  # by check_augmented
-    task = data.task
+    task = check_augmented(data.task)
     variants = task.augment_variants if options.variants is None else options.variants
     if data.train is None:
         raise DataError(f"'{task.name}' has no training rows")
@@ -102,9 +101,9 @@ def augmented(
     return replace(result, task=replace(task, epochs=task.epochs_augmented)), summary
 
 
-def check_augmented(task: Task | SquadTask) -> Task:
+def check_augmented(task: Task) -> ClassificationTask:
     """Reject, before any work, tasks that the paper does not augment."""
-    if isinstance(task, SquadTask):
+    if not isinstance(task, ClassificationTask):
         raise RecipeError(
             "question answering data cannot be augmented: replaced words would move or lose the answer; "
             "leave --augment out"
@@ -130,7 +129,7 @@ def cache_folder() -> Path:
 
 
 def augment_dataset(
-    data: TaskData,
+    data: TaskData[ClassificationTask],
     source: Source,
     *,
     variants: int | None = None,
@@ -140,7 +139,7 @@ def augment_dataset(
     cache: str | Path | None = None,
     progress: Progress | None = None,
     on_message: MessageCallback | None = None,
-) -> TaskData:
+) -> TaskData[ClassificationTask]:
     """Return the data with every training row followed by its variants; labels are copied, evaluation rows unchanged.
 
     `variants` defaults to the task's. With a `cache` folder the rows are stored there and memory-mapped; without one

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
     from ternarybert.cli.training_display import TrainingDisplay
     from ternarybert.compare.tables import ComparisonRow
-    from ternarybert.data import SquadData, TaskData
+    from ternarybert.data import TaskData
 
 EXAMPLE = (
     "Example: ternarybert compare my-teacher --task mrpc --data glue --minutes-per-cell 10\n\n"
@@ -128,7 +128,7 @@ class ConsoleGridProgress(GridProgress):
         """Print a line."""
         self.console.print(text, soft_wrap=True)
 
-    def task(self, data: TaskData | SquadData) -> None:
+    def task(self, data: TaskData[Any]) -> None:
         """Print what the data of a task is."""
         self.console.print(describe(data))
 

@@ -15,11 +15,9 @@ from ternarybert.cli.options import DataOptions, refuse
 from ternarybert.errors import DataError
 
 if TYPE_CHECKING:
-    from ternarybert.data import SquadData, Task, TaskData
+    from ternarybert.data import TaskData
 
-    AnyData = TaskData | SquadData
-
-_MOST_LABELS = 8  # named in the description
+    AnyData = TaskData[Any]
 
 
 def load_data(
@@ -83,30 +81,6 @@ def _check(options: DataOptions, train: Path | None) -> None:
 
 def describe(data: AnyData) -> str:
     """What was read, in a line: how many rows, which columns, which labels."""
-    from ternarybert.data import SquadData
-
     parts = {"train": data.train, **data.evals}
-    unit = "questions" if isinstance(data, SquadData) else "rows"
-    counts = ", ".join(f"{name} {len(rows):,} {unit}" for name, rows in parts.items() if rows is not None)
-    return f"{data.task.name}: {counts}; {_answers(data) if isinstance(data, SquadData) else _columns(data.task)}"
-
-
-def _answers(data: SquadData) -> str:
-    """How many questions are unanswerable, and how many have no label."""
-    questions = [question for part in (data.train, *data.evals.values()) for question in part or ()]
-    unlabelled = sum(question.answers is None for question in questions)
-    if unlabelled == len(questions):
-        return "no answers"
-    unanswerable = sum(question.answers == () for question in questions)
-    counts = {"unanswerable": unanswerable, "without a label": unlabelled}
-    return ", ".join(f"{count:,} {name}" for name, count in counts.items() if count) or "all have answers"
-
-
-def _columns(task: Task) -> str:
-    texts = " and ".join(f"'{name}'" for name in task.text_columns)
-    if task.label_column is None:
-        return f"texts {texts}, no labels"
-    names = list(task.labels or ())
-    more = " ..." if len(names) > _MOST_LABELS else ""
-    kind = "a number" if task.regression else ", ".join(names[:_MOST_LABELS]) + more
-    return f"texts {texts}, label '{task.label_column}' ({kind})"
+    counts = ", ".join(f"{name} {len(rows):,} {data.task.unit}" for name, rows in parts.items() if rows is not None)
+    return f"{data.task.name}: {counts}; {data.task.describe(data)}"

@@ -89,7 +89,7 @@ def _evaluate(model: str, data: DataOptions, options: EvaluateOptions) -> dict[s
     console = make_console(errors=True)
     console.print(describe(rows))
     with console.status("evaluating") as status:
-        return run(model, rows, teacher=options.teacher, device=device, batch_size=batch_size, tell=status.update)
+        return run(model, rows, teacher=options.teacher, device=device, batch_size=batch_size, status=status.update)
 
 
 def _evaluate_packed(model: str, data: DataOptions, options: EvaluateOptions) -> dict[str, Any]:
@@ -107,7 +107,7 @@ def _evaluate_packed(model: str, data: DataOptions, options: EvaluateOptions) ->
     console = make_console(errors=True)
     console.print(describe(rows))
     with console.status("evaluating") as status:
-        return run(model, rows, teacher=teacher, num_threads=options.threads, engine=engine, tell=status.update)
+        return run(model, rows, teacher=teacher, num_threads=options.threads, engine=engine, status=status.update)
 
 
 def _show(report: dict[str, Any], console: Console) -> None:

@@ -35,7 +35,7 @@ from ternarybert.storage import named_folder
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from ternarybert.data import SquadData, TaskData
+    from ternarybert.data import TaskData
 
 EXAMPLE = (
     "Example: ternarybert finetune bert-base-uncased --train reviews.csv --text review --label mood\n\n"
@@ -82,7 +82,7 @@ def default_folder(model: str) -> str:
 
 
 def _run(
-    model: str, rows: TaskData | SquadData, folder: Path, training: TrainOptions, output: OutputOptions
+    model: str, rows: TaskData[Any], folder: Path, training: TrainOptions, output: OutputOptions
 ) -> dict[str, Any]:
     from ternarybert.cli.training_display import TrainingDisplay
     from ternarybert.training.finetune import finetune as run
@@ -93,7 +93,7 @@ def _run(
     console = make_console(errors=True)
     console.print(describe(rows))
     with TrainingDisplay(console, "fine-tuning") as progress:
-        return run(model, rows, folder, recipe, training_options(training, output, progress))
+        return run(model, rows, folder, recipe, training_options(training, output, progress)).to_dict()
 
 
 def _show(report: dict[str, Any], folder: Path, console: Console, data: list[str]) -> None:

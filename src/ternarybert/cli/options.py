@@ -28,7 +28,7 @@ from ternarybert.errors import OptionError
 if TYPE_CHECKING:
     from ternarybert.compare.grid import GridTraining
     from ternarybert.runtime import Model
-    from ternarybert.training.options import Settings
+    from ternarybert.training.options import TrainingOptions
 
 DATA, RECIPE, TRAINING, TIME = "Data", "Recipe", "Training", "Time"
 AUGMENTATION, ENGINE, OUTPUT = "Augmentation", "Engine", "Output"
@@ -236,14 +236,14 @@ class OutputOptions(JsonOption):
     keep_checkpoints: bool = option(OUTPUT, "Keep the work folder with its checkpoints after the run.", default=False)
 
 
-def training_options(training: TrainOptions, output: OutputOptions, *callbacks: Any) -> Settings:
+def training_options(training: TrainOptions, output: OutputOptions, *callbacks: Any) -> TrainingOptions:
     """The options of a run; a device or tracker that this machine does not have is an error now."""
-    from ternarybert.training.options import Settings
+    from ternarybert.training.options import TrainingOptions
 
     check_device(training.device)
     _check_tracker(training.report_to)
     set_threads(training.threads)
-    return Settings(
+    return TrainingOptions(
         seed=training.seed,
         device=training.device,
         bf16=training.bf16,
@@ -397,13 +397,13 @@ class GridOptions(RunOptions, JsonOption):
             sources=name_value_pairs("--source", self.source, "distilbert=MODEL, albert=MODEL or pretrained=MODEL"),
         )
 
-    def run_options(self) -> Settings:
+    def run_options(self) -> TrainingOptions:
         """Device and precision of every run."""
-        from ternarybert.training.options import Settings
+        from ternarybert.training.options import TrainingOptions
 
         check_device(self.device)
         set_threads(self.threads)
-        return Settings(device=self.device, bf16=self.bf16)
+        return TrainingOptions(device=self.device, bf16=self.bf16)
 
 
 # --- Prediction ---

@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from ternarybert.augment.training_data import Augmentation
-    from ternarybert.data import SquadData, SquadTask, Task, TaskData
+    from ternarybert.data import Task, TaskData
 
 EXAMPLE = (
     "Example: ternarybert ternarize my-teacher --train reviews.csv --text review --label mood\n\n"
@@ -122,7 +122,7 @@ def ternarize(
 
 @contextmanager
 def augmentation(
-    augment: AugmentOptions, words: WordOptions, task: Task | SquadTask, console: Console
+    augment: AugmentOptions, words: WordOptions, task: Task, console: Console
 ) -> Iterator[Augmentation | None]:
     """The augmentation that the options ask for, with a progress display; what it will do is printed first."""
     if not augment.augment:
@@ -157,7 +157,7 @@ def augmentation(
 
 def _run(
     teacher: str,
-    rows: TaskData | SquadData,
+    rows: TaskData[Any],
     folder: Path,
     recipe: Recipe,
     training: TrainOptions,
@@ -172,7 +172,7 @@ def _run(
 
     with TrainingDisplay(make_console(errors=True), "ternarizing") as progress:
         options = training_options(training, output, progress)
-        metrics = run(teacher, rows, folder, recipe, options, student=student, augment=augmented)
+        metrics = run(teacher, rows, folder, recipe, options, student=student, augment=augmented).to_dict()
     if is_first_process():
         sizes = inspect_model(packed.read(folder))
         metrics["size"] = {name: getattr(sizes, name) for name in ("bytes", "mb", "mib", "ratio")}

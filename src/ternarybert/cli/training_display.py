@@ -1,23 +1,21 @@
-"""Progress of a training run: the callback that Trainer calls, and the display that it moves.
+"""Progress of a training run: the callback that the training loop calls, and the display that it moves.
 
-Shows the loss, the metric, the best score so far and the time left. Imports transformers, so commands import it late.
+Shows the loss, the metric, the best score so far and the time left.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
-
-from transformers import TrainerCallback
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 from ternarybert.cli.console import ProgressDisplay
+from ternarybert.training.callbacks import TrainingCallback, TrainingProgress
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-_PREFIX = "eval_"
 
-
-class TrainingDisplay(TrainerCallback):  # type: ignore[misc]
+class TrainingDisplay(TrainingCallback):
     """A bar on a terminal; in a log a line per evaluation, and one a minute between two of them."""
 
     def __init__(self, console: Console, title: str) -> None:
@@ -32,29 +30,28 @@ class TrainingDisplay(TrainerCallback):  # type: ignore[misc]
     def __exit__(self, *_: object) -> None:
         self.display.stop()
 
-    def on_train_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+    def on_start(self, progress: TrainingProgress) -> None:
         """Show the bar; a resumed run starts at its checkpoint."""
-        if state.global_step:
-            self.console.print(f"resumed at step {state.global_step} of {state.max_steps}")
-        self.display.update(state.global_step, state.max_steps)
+        if progress.step:
+            self.console.print(f"resumed at step {progress.step} of {progress.steps}")
+        self.display.update(progress.step, progress.steps)
 
-    def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        """Move the bar. With a time budget the number of steps changes on the way."""
+    def on_step(self, progress: TrainingProgress) -> None:
+        """Move the bar. With a time budget the number of steps is an estimate that changes."""
         # An evaluation prints its own line.
-        self.display.update(state.global_step, state.max_steps, self._text(), line=not control.should_evaluate)
+        self.display.update(progress.step, progress.steps, self._text(), line=not progress.evaluation_follows)
 
-    def on_log(self, args: Any, state: Any, control: Any, logs: dict[str, float] | None = None, **_: Any) -> None:
-        """Take the loss."""
-        if logs and "loss" in logs:
-            self.loss = f"loss {logs['loss']:.3f}"
+    def on_log(self, progress: TrainingProgress, values: Mapping[str, float]) -> None:
+        """Show the loss from now on."""
+        self.loss = f"loss {values['loss']:.3f}"
 
-    def on_evaluate(self, args: Any, state: Any, control: Any, metrics: dict[str, float], **_: Any) -> None:
-        """Take the score that the best model is chosen by, which comes first."""
-        name, value = next((key, value) for key, value in metrics.items() if key.startswith(_PREFIX))
-        self.metric = f"{name.removeprefix(_PREFIX)} {value:.2f} (best {metrics['eval_best']:.2f})"
-        self.display.log(state.global_step, state.max_steps, self._text())
+    def on_evaluate(self, progress: TrainingProgress, scores: Mapping[str, float]) -> None:
+        """Show the score that the best model is chosen by, which comes first."""
+        name, value = next(iter(scores.items()))
+        self.metric = f"{name} {value:.2f} (best {scores['best']:.2f})"
+        self.display.log(progress.step, progress.steps, self._text())
 
-    def on_train_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+    def on_end(self, progress: TrainingProgress) -> None:
         """Remove the bar."""
         self.display.stop()
 

@@ -14,8 +14,6 @@ torch is imported when a grid runs, not when this module is imported.
 
 from __future__ import annotations
 
-import json
-import random
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, dataclass, field, replace
@@ -24,16 +22,16 @@ from typing import TYPE_CHECKING, Any
 
 from ternarybert.compare.cells import METHOD_INFO, Cell, make_cells, with_seeds
 from ternarybert.compare.paper import EXPERIMENTS, GRIDS, METRICS, Experiment
-from ternarybert.errors import DataError, HubError, OptionError, OutputError, suggest
+from ternarybert.errors import DataError, HubError, OptionError, suggest
 from ternarybert.recipe import PRESETS, Recipe
 
 if TYPE_CHECKING:
-    from ternarybert.compare.run import Comparison, Place
+    from ternarybert.compare.run import Comparison, ComparisonFolder
     from ternarybert.compare.tables import ComparisonRow, PaperComparison
-    from ternarybert.data import SquadData, TaskData
-    from ternarybert.training.options import Settings
+    from ternarybert.data import TaskData
+    from ternarybert.training.options import TrainingOptions
 
-    AnyData = TaskData | SquadData
+    AnyData = TaskData[Any]
 
 BERT_BASE = "google-bert/bert-base-uncased"
 SOURCES = ("distilbert", "albert", "pretrained")  # pre-trained models that some methods start from
@@ -53,7 +51,7 @@ class GridTraining:
     batch_size: int | None = None  # of all methods; None: as their recipes say
     learning_rate: float | None = None  # likewise
     sources: Mapping[str, str] = field(default_factory=dict)  # models by the names in `SOURCES`
-    options: Settings | None = None  # device, precision and so on
+    options: TrainingOptions | None = None  # device, precision and so on
 
     def __post_init__(self) -> None:
         limits = {
@@ -91,11 +89,11 @@ class GridTraining:
         fields = {"schedule.batch_size": self.batch_size, "schedule.learning_rate": self.learning_rate}
         return {name: value for name, value in fields.items() if value is not None}
 
-    def training_options(self) -> Settings:
+    def training_options(self) -> TrainingOptions:
         """The options of a single run."""
-        from ternarybert.training.options import Settings
+        from ternarybert.training.options import TrainingOptions
 
-        return replace(self.options or Settings(), max_steps=self.max_steps or -1)
+        return replace(self.options or TrainingOptions(), max_steps=self.max_steps or -1)
 
 
 class GridProgress:
@@ -199,12 +197,12 @@ def compare_methods(
     own method. Without a limit in `training` every student trains for ten minutes. `force` discards what an earlier
     comparison left in the output folder.
     """
-    from ternarybert.compare.run import Place
+    from ternarybert.compare.run import ComparisonFolder
 
     training, progress = with_time(training), progress or GridProgress()
     cells = with_seeds(choose_cells() if cells is None else cells, training.seeds)
     comparison = _comparison(str(teacher), recipe or PRESETS["default"], training, training.sources)
-    results, data = Place(Path(output)), sample_rows(data, training.rows)
+    results, data = ComparisonFolder(Path(output)), sample_rows(data, training.rows)
     row, rows = _run(comparison, data, cells, results, progress, force=force)
     return ComparisonResult(Path(output), row["task"], row["metric"], list(row["scores"]), rows)
 
@@ -299,12 +297,15 @@ class _Reproducing:
         )
 
     def _students(self, task: str, data: AnyData, teacher: str, tasks: int, *, force: bool) -> list[ComparisonRow]:
-        from ternarybert.compare.run import Place
+        from ternarybert.compare.run import ComparisonFolder
 
         usual = {name: kind.source for name, kind in METHOD_INFO.items() if kind.source is not None}
         sources = {**usual, "pretrained": self.model, **self.training.sources}
         comparison = _comparison(teacher, self.recipe, self.training, sources, tasks)
-        cells, results = with_seeds(self.experiment.cells, self.training.seeds), Place(self.folder / task / "students")
+        cells, results = (
+            with_seeds(self.experiment.cells, self.training.seeds),
+            ComparisonFolder(self.folder / task / "students"),
+        )
         return _run(comparison, data, cells, results, self.progress, force=force)[1]
 
     def _teacher(self, task: str, data: AnyData) -> str:
@@ -324,30 +325,19 @@ class _Reproducing:
 
     def _check_origin(self, folder: Path, data: AnyData) -> None:
         """Refuse a teacher of another model or other rows: its figures would be taken for this model's."""
-        from ternarybert.storage import read_json, write_json
-        from ternarybert.training.options import Settings, plan
+        from ternarybert.storage import claim_file
+        from ternarybert.training.options import TrainingOptions, run_plan
 
-        record = folder.with_name("teacher.json")
-        whole = plan(self.model, data, self.recipe, Settings())
-        origin = json.loads(json.dumps({name: whole[name] for name in ("model", "data")}))
-        if record.is_file():
-            different = [name for name, value in origin.items() if read_json(record).get(name) != value]
-            if different:
-                names = " and ".join(different)
-                raise OutputError(f"{folder} was made with a different {names}; choose another --output")
-        else:
-            record.parent.mkdir(parents=True, exist_ok=True)
-            write_json(record, origin)
+        whole = run_plan(self.model, data, self.recipe, TrainingOptions())
+        origin = {name: whole[name] for name in ("model", "data")}
+        claim_file(folder.with_name("teacher.json"), origin, what=folder, advice="choose another --output")
 
 
 def sample_rows(data: AnyData, count: int | None) -> AnyData:
     """The data with this many training rows, the same ones every time."""
     if count is None or data.train is None or count >= len(data.train):
         return data
-    rows: Any = data.train
-    if hasattr(rows, "select"):
-        return replace(data, train=rows.shuffle(seed=0).select(range(count)))
-    return replace(data, train=random.Random(0).sample(list(rows), count))
+    return replace(data, train=data.task.sample(data.train, count))
 
 
 def _comparison(
@@ -363,12 +353,18 @@ def _comparison(
         None if training.budget is None else training.budget / tasks,
         processor_time=training.processor_time,
         sources=sources,
-        settings=training.training_options(),
+        options=training.training_options(),
     )
 
 
 def _run(
-    comparison: Comparison, data: AnyData, cells: Sequence[Cell], results: Place, progress: GridProgress, *, force: bool
+    comparison: Comparison,
+    data: AnyData,
+    cells: Sequence[Cell],
+    results: ComparisonFolder,
+    progress: GridProgress,
+    *,
+    force: bool,
 ) -> tuple[dict[str, Any], list[ComparisonRow]]:
     """Run the cells and keep table and figure up to date; the teacher's row, and the rows of these cells."""
     from ternarybert.compare.figure import draw, require_matplotlib
@@ -383,8 +379,16 @@ def _run(
     def write_table(teacher: dict[str, Any]) -> None:
         write(results, rows_of(results, results.with_others(cells), teacher), teacher)
 
-    outputs = progress.teacher_outputs
-    teacher = run_cells(comparison, data, cells, results, progress.student, write_table, force=force, asking=outputs)
+    teacher = run_cells(
+        comparison,
+        data,
+        cells,
+        results,
+        progress.student,
+        write_table,
+        force=force,
+        teacher_progress=progress.teacher_outputs,
+    )
     write_table(teacher)
     rows = rows_of(results, results.with_others(cells), teacher)
     title = f"{teacher['task']}: size and {teacher['metric']} of the last student"

@@ -17,7 +17,7 @@ from transformers import PreTrainedModel
 from ternarybert.compare.models import quantizable_weights
 from ternarybert.errors import DataError
 from ternarybert.training.batches import Collator
-from ternarybert.training.teacher import Classroom
+from ternarybert.training.teacher import Teacher
 from ternarybert.training.teacher_cache import ROW_NUMBER
 
 ITERATIONS = 20
@@ -26,13 +26,15 @@ BATCHES, ROWS = 2, 16  # the authors use a tenth of the training rows; far fewer
 
 
 def layer_sensitivities(
-    model: PreTrainedModel, room: Classroom, batches: int = BATCHES, rows: int = ROWS, **options: float
+    model: PreTrainedModel, teacher: Teacher, batches: int = BATCHES, rows: int = ROWS, **options: float
 ) -> Sequence[float]:
     """Sensitivity of every Transformer layer; `model` is a copy of the teacher, which is changed."""
     model.set_attn_implementation("eager")  # faster implementations cannot be differentiated twice
-    model.to(room.teacher.device).eval().requires_grad_(False)
+    model.to(teacher.model.device).eval().requires_grad_(False)
     layers = _layer_weights(model)
-    eigenvalues = [_eigenvalues(model, room, batch, layers, **options) for batch in some_batches(room, batches, rows)]
+    eigenvalues = [
+        _eigenvalues(model, teacher, batch, layers, **options) for batch in some_batches(teacher, batches, rows)
+    ]
     return sensitivities(eigenvalues)
 
 
@@ -43,13 +45,11 @@ def mixed_bits(sensitivities: Sequence[float], low: int, high: int, share: float
     return [high if layer in first else low for layer in range(len(sensitivities))]
 
 
-def some_batches(room: Classroom, count: int, rows: int, seed: int = 0) -> list[dict[str, Tensor]]:
+def some_batches(teacher: Teacher, count: int, rows: int, seed: int = 0) -> list[dict[str, Tensor]]:
     """Return a few batches of training rows, the same for each seed."""
-    train = room.features.train
-    assert train is not None  # check_data says so
-    train = train.remove_columns(ROW_NUMBER)
+    train = teacher.tokenized.train_rows.remove_columns(ROW_NUMBER)
     order = np.random.default_rng(seed).permutation(len(train))
-    collate, device = Collator(room.features.tokenizer), room.teacher.device
+    collate, device = Collator(teacher.tokenized.tokenizer), teacher.model.device
     chosen = [order[start : start + rows] for start in range(0, min(len(order), count * rows), rows)]
     batches = [collate([train[int(row)] for row in batch]) for batch in chosen]
     return [{name: value.to(device) for name, value in batch.items()} for batch in batches]
@@ -109,14 +109,14 @@ def _layer_weights(model: PreTrainedModel) -> list[list[Tensor]]:
 
 
 def _eigenvalues(
-    model: PreTrainedModel, room: Classroom, batch: dict[str, Tensor], layers: list[list[Tensor]], **options: float
+    model: PreTrainedModel, teacher: Teacher, batch: dict[str, Tensor], layers: list[list[Tensor]], **options: float
 ) -> list[float]:
     labels = batch.pop("labels", None)
     if labels is None:
         raise DataError("mixed precision needs the loss on labels, but the training rows have no labels")
     with torch.enable_grad():
-        logits = room.head.logits(model(**batch))
-        return layer_eigenvalues(room.head.loss_labels(logits, labels, batch["attention_mask"]), layers, **options)
+        logits = teacher.head.logits(model(**batch))
+        return layer_eigenvalues(teacher.head.loss_labels(logits, labels, batch["attention_mask"]), layers, **options)
 
 
 def _norm(tensors: Sequence[Tensor]) -> float:

@@ -1,7 +1,7 @@
-"""Every method of the comparison as a record: how a student is made of the teacher, and what it then learns from.
+"""The methods of a comparison: how each makes a student from the teacher, and what the student is trained on.
 
-A method that trains uses the trainer of our own method. The ones that their papers train on labels have no distillation
-terms, and the schedule and optimizer of `finetune`; post-training methods are done when they are made.
+A method that trains uses the same loop as our own. Methods that their papers train on labels have no distillation terms,
+and the schedule and optimizer of `finetune`; a post-training student is finished when it is made.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
-from transformers import PreTrainedModel, PreTrainedTokenizerBase, TrainerCallback
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from ternarybert.compare.cells import PRODUCT, Widths
 from ternarybert.compare.hessian import layer_sensitivities, mixed_bits, some_batches
@@ -28,11 +28,12 @@ from ternarybert.compare.quantizers import (
     unquantized,
 )
 from ternarybert.errors import OptionError
-from ternarybert.recipe import Bits, Distill, Recipe, Stage, WeightScheme
+from ternarybert.recipe import Bits, Recipe, Stage, WeightScheme
 from ternarybert.student import make_student
-from ternarybert.training.finetune import usual_schedule
+from ternarybert.training.callbacks import TrainingCallback, TrainingProgress
+from ternarybert.training.finetune import LABELS_ONLY, usual_schedule
 from ternarybert.training.models import check_tokenizer, load_encoder, load_tokenizer, load_trained, set_dropout
-from ternarybert.training.teacher import Classroom
+from ternarybert.training.teacher import Teacher
 from ternarybert.training.ternarize import check_depths
 
 CALIBRATION = 8  # batches of 32 rows, from which post-training quantization takes the ranges of activations
@@ -41,26 +42,26 @@ FLOATS = Recipe(
     bits=Bits(32, 32, 32),
     weight=WeightScheme("none"),
     embedding=WeightScheme("none"),
-    distill=Distill(hidden=0.0, attention=0.0, logits=0.0, labels=1.0),
+    distill=LABELS_ONLY,
 )
-# TinyBERT learns the Transformer layers first and the predictions afterwards.
+# TinyBERT distills the Transformer layers first and the predictions afterwards.
 TINY_STAGES = (Stage(0.5, ("hidden", "attention")), Stage(0.5, ("logits",)))
 
 
 @dataclass(frozen=True)
-class Lesson:
-    """What a method is given to make a student of."""
+class MethodInput:
+    """What a method makes a student from."""
 
-    room: Classroom
-    teacher: str  # its folder or hub id
+    teacher: Teacher
+    folder: str  # of the teacher, or its hub id
     bits: str
-    recipe: Recipe  # of our own method, at these bits where it can have them
+    recipe: Recipe  # of our own method, at these bits where it supports them
     seed: int = 42
     source: str | None = None  # another pre-trained model, where the method starts from one
 
-    def copy(self) -> PreTrainedModel:
-        """The teacher once more, to be changed."""
-        return load_trained(self.teacher, self.room.head)
+    def copy_teacher(self) -> PreTrainedModel:
+        """A second copy of the teacher's model, to be changed."""
+        return load_trained(self.folder, self.teacher.head)
 
     @property
     def widths(self) -> Widths:
@@ -69,45 +70,45 @@ class Lesson:
 
 
 @dataclass(frozen=True)
-class Student:
+class MethodStudent:
     """What a method makes."""
 
     model: PreTrainedModel
-    recipe: Recipe | None = None  # None: learns from labels, as a teacher does
+    recipe: Recipe | None = None  # None: trained on labels, as a teacher is
     trains: bool = True
-    callbacks: tuple[TrainerCallback, ...] = ()
-    tokenizer: PreTrainedTokenizerBase | None = None  # where it does not read the teacher's tokens
+    callbacks: tuple[TrainingCallback, ...] = ()
+    tokenizer: PreTrainedTokenizerBase | None = None  # where it is not the teacher's
 
-    def lessons(self) -> Recipe:
-        """What it learns from, and how fast."""
+    def training_recipe(self) -> Recipe:
+        """The recipe that it is trained with."""
         return self.recipe or replace(FLOATS, schedule=usual_schedule(self.model.config))
 
 
-def ternarybert(lesson: Lesson) -> Student:
+def ternarybert(given: MethodInput) -> MethodStudent:
     """Our own: quantized weights and activations, distillation; from the teacher, or from a pre-trained model."""
-    pretrained = lesson.source
+    pretrained = given.source
     if pretrained is None:
-        return _distilled(lesson.copy(), lesson.recipe)
-    start = load_encoder(pretrained, lesson.room.head, lesson.seed)
-    start.config.id2label = lesson.room.teacher.config.id2label  # a new head: its outputs mean what the teacher's do
-    check_depths(start, lesson.room.teacher, lesson.recipe)
-    return _distilled(start, lesson.recipe)
+        return _distilled(given.copy_teacher(), given.recipe)
+    start = load_encoder(pretrained, given.teacher.head, given.seed)
+    start.config.id2label = given.teacher.model.config.id2label  # a new head: its outputs mean what the teacher's do
+    check_depths(start, given.teacher.model, given.recipe)
+    return _distilled(start, given.recipe)
 
 
-def tinybert(lesson: Lesson) -> Student:
+def tinybert(given: MethodInput) -> MethodStudent:
     """A student with half of the layers and a layer map, distilled in float32 or, at fewer bits, quantized too."""
-    recipe = lesson.recipe.override({"distill.layer_map": "uniform"})
+    recipe = given.recipe.override({"distill.layer_map": "uniform"})
     if recipe.bits == FLOATS.bits:
         recipe = replace(recipe, stages=TINY_STAGES)
-    return _distilled(shallower(lesson.copy()), recipe)
+    return _distilled(shallower(given.copy_teacher()), recipe)
 
 
-def q8bert(lesson: Lesson) -> Student:
+def q8bert(given: MethodInput) -> MethodStudent:
     """Q8BERT, and at two bits Q2BERT: symmetric weights, moving-average ranges of activations."""
-    widths = lesson.widths
-    return Student(
+    widths = given.widths
+    return MethodStudent(
         quantize_model(
-            lesson.copy(),
+            given.copy_teacher(),
             lambda place: partial(symmetric, bits=widths.e if place.is_embedding else widths.w),
             activation_bits=widths.a,
             symmetric=True,
@@ -115,67 +116,67 @@ def q8bert(lesson: Lesson) -> Student:
     )
 
 
-def qbert(lesson: Lesson) -> Student:
+def qbert(given: MethodInput) -> MethodStudent:
     """Q-BERT: min-max in 128 groups; with two widths, the wider one for the layers where the loss curves most."""
-    widths = lesson.widths
-    depth = lesson.room.teacher.config.num_hidden_layers
+    widths = given.widths
+    depth = given.teacher.model.config.num_hidden_layers
     by_layer = [widths.w] * depth
     if widths.w_high is not None:
-        by_layer = mixed_bits(layer_sensitivities(lesson.copy(), lesson.room), widths.w, widths.w_high)
+        by_layer = mixed_bits(layer_sensitivities(given.copy_teacher(), given.teacher), widths.w, widths.w_high)
 
     def quantizer(place: QuantizableWeight) -> WeightQuantizer:
         bits = widths.e if place.is_embedding else widths.w if place.layer is None else by_layer[place.layer]
         return partial(grouped, bits=bits)
 
-    return Student(quantize_model(lesson.copy(), quantizer, activation_bits=widths.a))
+    return MethodStudent(quantize_model(given.copy_teacher(), quantizer, activation_bits=widths.a))
 
 
-def gobo_student(lesson: Lesson) -> Student:
+def gobo_student(given: MethodInput) -> MethodStudent:
     """GOBO: post-training, weights only."""
-    return Student(_post_training(lesson, gobo), trains=False)
+    return MethodStudent(_post_training(given, gobo), trains=False)
 
 
-def minmax_student(lesson: Lesson) -> Student:
+def minmax_student(given: MethodInput) -> MethodStudent:
     """Plain post-training min-max: a range a matrix, and ranges of activations from a few training rows."""
-    model = _post_training(lesson, minmax).to(lesson.room.teacher.device)
-    calibrate(model, some_batches(lesson.room, CALIBRATION, 32, lesson.seed))
-    return Student(model, trains=False)
+    model = _post_training(given, minmax).to(given.teacher.model.device)
+    calibrate(model, some_batches(given.teacher, CALIBRATION, 32, given.seed))
+    return MethodStudent(model, trains=False)
 
 
-def quant_noise(lesson: Lesson) -> Student:
+def quant_noise(given: MethodInput) -> MethodStudent:
     """Quant-Noise: product quantization, its centroids learned in the second half, or int8."""
-    if lesson.bits == PRODUCT:
+    if given.bits == PRODUCT:
         model = quantize_model(
-            lesson.copy(),
+            given.copy_teacher(),
             lambda place: ProductQuantizer(place.module.weight),
             noise=block_noise(NOISE_RATE, BLOCK, proxy=True),
         )
-        return Student(model, callbacks=(FreezeCodes(),))
-    widths = lesson.widths
+        return MethodStudent(model, callbacks=(FreezeCodes(),))
+    widths = given.widths
     model = quantize_model(
-        lesson.copy(),
+        given.copy_teacher(),
         lambda place: partial(minmax, bits=widths.e if place.is_embedding else widths.w),
         activation_bits=widths.a,
         noise=block_noise(NOISE_RATE, BLOCK, proxy=False),
     )
-    return Student(model)
+    return MethodStudent(model)
 
 
-def layerdrop(lesson: Lesson, keep_every: int = 2) -> Student:
+def layerdrop(given: MethodInput, keep_every: int = 2) -> MethodStudent:
     """LayerDrop: random depth in training, every second or fourth layer afterwards."""
-    return Student(layer_drop(lesson.copy(), keep_every))
+    return MethodStudent(layer_drop(given.copy_teacher(), keep_every))
 
 
-def pretrained(lesson: Lesson) -> Student:
+def pretrained(given: MethodInput) -> MethodStudent:
     """DistilBERT, ALBERT or any other encoder: fine-tuned on the labels."""
-    if lesson.source is None:
-        raise OptionError("this method is a pre-trained model, and none was named: --source METHOD=MODEL")
-    model, tokenizer = load_encoder(lesson.source, lesson.room.head, lesson.seed), load_tokenizer(lesson.source)
+    if given.source is None:
+        raise OptionError("this method is a pre-trained model, and none is given: --source METHOD=MODEL")
+    model, tokenizer = load_encoder(given.source, given.teacher.head, given.seed), load_tokenizer(given.source)
     check_tokenizer(tokenizer, model)
-    return Student(model, tokenizer=tokenizer)
+    return MethodStudent(model, tokenizer=tokenizer)
 
 
-METHODS: Mapping[str, Callable[[Lesson], Student]] = {
+METHODS: Mapping[str, Callable[[MethodInput], MethodStudent]] = {
     "ternarybert": ternarybert,
     "tinybert": tinybert,
     "q2bert": q8bert,
@@ -191,26 +192,26 @@ METHODS: Mapping[str, Callable[[Lesson], Student]] = {
 }
 
 
-class FreezeCodes(TrainerCallback):  # type: ignore[misc]
-    """Half of the way through, product quantization fixes its codes and goes on with the centroids."""
+class FreezeCodes(TrainingCallback):
+    """Halfway through, product quantization fixes its codes and continues with the centroids alone."""
 
-    def on_step_end(self, args: Any, state: Any, control: Any, model: Any = None, **_: Any) -> None:
-        """Look whether it is time."""
-        if 2 * state.global_step >= state.max_steps:
-            freeze_codes(model)
+    def on_step(self, progress: TrainingProgress) -> None:
+        """Freeze the codes in the second half."""
+        if 2 * progress.step >= progress.steps:
+            freeze_codes(progress.model)
 
 
-def _distilled(start: PreTrainedModel, recipe: Recipe) -> Student:
+def _distilled(start: PreTrainedModel, recipe: Recipe) -> MethodStudent:
     student = make_student(start, recipe)
     set_dropout(student, recipe.schedule.dropout)
-    return Student(student, recipe)
+    return MethodStudent(student, recipe)
 
 
-def _post_training(lesson: Lesson, quantize: Callable[[Any, int], Any]) -> PreTrainedModel:
-    widths = lesson.widths
+def _post_training(given: MethodInput, quantize: Callable[[Any, int], Any]) -> PreTrainedModel:
+    widths = given.widths
 
     def quantizer(place: QuantizableWeight) -> WeightQuantizer:
         bits = widths.e if place.is_embedding else widths.w
         return unquantized if bits == 32 else partial(quantize, bits=bits)  # type: ignore[call-arg]
 
-    return quantize_model(lesson.copy(), quantizer, activation_bits=widths.a)
+    return quantize_model(given.copy_teacher(), quantizer, activation_bits=widths.a)

@@ -13,7 +13,7 @@ from typing import Any
 
 from ternarybert.compare.cells import Cell
 from ternarybert.compare.paper import METRICS, TEACHER, Experiment, PaperRow
-from ternarybert.compare.run import Place
+from ternarybert.compare.run import ComparisonFolder
 from ternarybert.storage import write_json
 
 MIB = 2**20
@@ -47,7 +47,7 @@ class ComparisonRow:
         return None if self.bytes is None else self.bytes / MIB
 
 
-def rows_of(place: Place, cells: Sequence[Cell], teacher: dict[str, Any]) -> list[ComparisonRow]:
+def rows_of(place: ComparisonFolder, cells: Sequence[Cell], teacher: dict[str, Any]) -> list[ComparisonRow]:
     """Return a row for the teacher and for every cell that was tried, in the order of the grid."""
     rows = [
         ComparisonRow(
@@ -124,7 +124,7 @@ def figures(row: ComparisonRow, metrics: Sequence[str]) -> list[str]:
     ]
 
 
-def write(place: Place, rows: Sequence[ComparisonRow], teacher: dict[str, Any]) -> None:
+def write(place: ComparisonFolder, rows: Sequence[ComparisonRow], teacher: dict[str, Any]) -> None:
     """Write the table as Markdown and as JSON."""
     metrics = list(teacher["scores"]) or []
     (place.folder / "table.md").write_text(markdown(rows, metrics), encoding="utf-8")

@@ -1,19 +1,20 @@
-"""Data sets: the eight GLUE tasks, SQuAD and the user's own files, and the scores they are judged by.
+"""Data sets: the eight GLUE tasks, SQuAD and the user's own files, and their metrics.
 
-`load_glue` and `load_table` give a `TaskData`, `load_squad` and `load_questions` a `SquadData`; `align_labels` puts
-labels into a teacher's order. Nothing here imports torch, and `datasets` is imported only when rows are read.
+Every loader returns a `TaskData`: a `Task` (`ClassificationTask` or `QuestionAnsweringTask`) and its examples. Nothing
+here imports torch, and `datasets` is imported only when rows are read.
 """
 
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
+from ternarybert.data.classification import ClassificationTask
 from ternarybert.data.glue import GLUE, glue_task, load_glue
 from ternarybert.data.labels import align_labels
 from ternarybert.data.squad.task import (
     SQUAD,
-    SquadData,
-    SquadTask,
+    QuestionAnsweringTask,
     answering_task,
     hold_out,
     load_questions,
@@ -26,8 +27,8 @@ from ternarybert.data.task import Task, TaskData
 __all__ = [
     "GLUE",
     "SQUAD",
-    "SquadData",
-    "SquadTask",
+    "ClassificationTask",
+    "QuestionAnsweringTask",
     "Task",
     "TaskData",
     "align_labels",
@@ -43,7 +44,8 @@ __all__ = [
 ]
 
 
-def load_task(name: str, folder: str | Path | None = None) -> TaskData | SquadData:
+def load_task(name: str, folder: str | Path | None = None) -> TaskData[Any]:
     """A known data set by name: a GLUE task, `squad` or `squad_v2`; without a folder, from the hub."""
-    load = load_squad if name.casefold().startswith("squad") else load_glue
-    return load(name, folder)
+    if name.casefold().startswith("squad"):
+        return load_squad(name, folder)
+    return load_glue(name, folder)

@@ -12,9 +12,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ternarybert.data.classification import ClassificationTask
 from ternarybert.data.labels import as_number, listed
 from ternarybert.data.readers import Table, read_plain_tsv
-from ternarybert.data.task import Task, TaskData, import_datasets, make_dataset
+from ternarybert.data.task import TaskData, import_datasets, make_dataset
 from ternarybert.errors import DataError, HubError, LabelError, suggest, suggest_path
 
 if TYPE_CHECKING:
@@ -29,7 +30,7 @@ _SENTENCES = ("sentence1", "sentence2")
 class Glue:
     """A task and where its rows are."""
 
-    task: Task
+    task: ClassificationTask
     folder: str  # its name in the GLUE folder
     header: tuple[str, ...] | None = None  # the columns of files that have no header line
     hub_texts: tuple[str, ...] | None = None  # where the hub's names of the columns are others
@@ -40,7 +41,7 @@ class Glue:
 
 _RECORDS = (
     Glue(
-        Task(
+        ClassificationTask(
             name="cola",
             text_columns=("sentence",),
             label_column="label",
@@ -55,7 +56,7 @@ _RECORDS = (
         header=("source", "label", "mark", "sentence"),
     ),
     Glue(
-        Task(
+        ClassificationTask(
             name="sst2",
             text_columns=("sentence",),
             label_column="label",
@@ -68,7 +69,7 @@ _RECORDS = (
         folder="SST-2",
     ),
     Glue(
-        Task(
+        ClassificationTask(
             name="mrpc",
             text_columns=("#1 String", "#2 String"),
             label_column="Quality",
@@ -82,7 +83,7 @@ _RECORDS = (
         unsplit="msr_paraphrase_train.txt",  # as Microsoft publishes it
     ),
     Glue(
-        Task(
+        ClassificationTask(
             name="stsb",
             text_columns=_SENTENCES,
             label_column="score",
@@ -95,7 +96,7 @@ _RECORDS = (
         folder="STS-B",
     ),
     Glue(
-        Task(
+        ClassificationTask(
             name="qqp",
             text_columns=("question1", "question2"),
             label_column="is_duplicate",
@@ -108,7 +109,7 @@ _RECORDS = (
         broken_share=1e-3,  # as published, a few dozen questions with a line break inside fell apart
     ),
     Glue(
-        Task(
+        ClassificationTask(
             name="mnli",
             text_columns=_SENTENCES,
             label_column="gold_label",
@@ -122,7 +123,7 @@ _RECORDS = (
         evals=("dev_matched", "dev_mismatched"),
     ),
     Glue(
-        Task(
+        ClassificationTask(
             name="qnli",
             text_columns=("question", "sentence"),
             label_column="label",
@@ -134,7 +135,7 @@ _RECORDS = (
         folder="QNLI",
     ),
     Glue(
-        Task(
+        ClassificationTask(
             name="rte",
             text_columns=_SENTENCES,
             label_column="label",
@@ -149,12 +150,12 @@ _RECORDS = (
 GLUE: dict[str, Glue] = {record.task.name: record for record in _RECORDS}
 
 
-def glue_task(name: str) -> Task:
+def glue_task(name: str) -> ClassificationTask:
     """Find a GLUE task by name, in any spelling: sst2, SST-2, STS_B."""
     return _record(name).task
 
 
-def load_glue(name: str, folder: str | Path | None = None) -> TaskData:
+def load_glue(name: str, folder: str | Path | None = None) -> TaskData[ClassificationTask]:
     """Read a GLUE task from its folder, from the folder of all GLUE tasks, or without a folder from the hub.
 
     Parts whose files are missing are left out; a folder with no part of the task is an error.
@@ -221,7 +222,7 @@ def _pairs(table: Table, names: tuple[str, str]) -> list[tuple[object, object]]:
     return list(zip(table.column(names[0]), table.column(names[1]), strict=True))
 
 
-def _rows(task: Task, table: Table) -> Dataset:
+def _rows(task: ClassificationTask, table: Table) -> Dataset:
     texts = [[str(value) for value in table.column(name)] for name in task.text_columns]
     written = [str(value) for value in table.column(task.label_column or "label")]
     ids = {str(i): i for i in range(task.num_labels or 0)} | {name: i for i, name in enumerate(task.labels or ())}
@@ -233,7 +234,7 @@ def _rows(task: Task, table: Table) -> Dataset:
     return make_dataset(texts, [label for label in labels if label is not None])
 
 
-def _from_hub(record: Glue) -> TaskData:
+def _from_hub(record: Glue) -> TaskData[ClassificationTask]:
     datasets = import_datasets()
     try:
         parts = datasets.load_dataset(_HUB, record.task.name)

@@ -1,8 +1,8 @@
-"""Labels as people write them, class ids as models count them, and the order in between.
+"""Labels as people write them, class ids as models number them, and the mapping between the two.
 
 A label in a file may be "pos", 3, "2.0" or True. It becomes a name (a string), or a number where the task is
-regression. Which name has which id is the teacher's business: a student that learned another order would be scored
-against the wrong classes without anybody noticing, so names are matched and never just counted.
+regression. The model at hand decides which name has which id. Scored with another order, a student would be compared
+with the wrong classes without an error, so labels are matched by name, never by position alone.
 """
 
 from __future__ import annotations
@@ -21,13 +21,15 @@ from ternarybert.errors import DataError, LabelError
 if TYPE_CHECKING:
     from datasets import Dataset
 
+    from ternarybert.data.classification import ClassificationTask
+
 # No leading zeros: "007" is the name of a class, not a number.
 _WHOLE = re.compile(r"([+-]?(?:0|[1-9]\d*))(?:\.0*)?")
 _NUMBER = re.compile(r"[+-]?(?:(?:0|[1-9]\d*)(?:\.\d*)?|\.\d+)(?:[eE][+-]?\d+)?")
 
 
 def read_labels(table: Table, column: str) -> list[str]:
-    """Give every row's label as text, or an error that points at the row without one."""
+    """Every row's label as text; an error names the row without one."""
     return [_as_text(value, table, row) for row, value in enumerate(table.column(column))]
 
 
@@ -42,7 +44,7 @@ def _as_text(value: object, table: Table, row: int) -> str:
 
 
 def as_number(text: str) -> float | None:
-    """Read a finite number, or nothing."""
+    """Parse a finite number; None if it is not one."""
     number = float(text) if _NUMBER.fullmatch(text) else math.nan
     return number if math.isfinite(number) else None
 
@@ -54,7 +56,7 @@ def are_continuous(labels: Iterable[str]) -> bool:
 
 
 def sorted_names(labels: Iterable[str]) -> tuple[str, ...]:
-    """Put distinct names in an order that does not depend on the rows: numbers by value, names by letter."""
+    """Distinct names in an order that does not depend on the rows: numbers by value, names alphabetically."""
     names = set(labels)
     if all(_WHOLE.fullmatch(name) for name in names):
         return tuple(sorted(names, key=int))
@@ -62,34 +64,34 @@ def sorted_names(labels: Iterable[str]) -> tuple[str, ...]:
 
 
 def is_generic(names: Sequence[str]) -> bool:
-    """Whether a teacher's names say nothing: LABEL_0, LABEL_1, ... or 0, 1, ..."""
+    """Whether a model's label names are placeholders: LABEL_0, LABEL_1, ... or 0, 1, ..."""
     return all(name.upper().removeprefix("LABEL_") == str(i) for i, name in enumerate(names))
 
 
 def match_labels(names: Sequence[str], teacher: Sequence[str]) -> dict[str, int]:
-    """Find the teacher's id for each name in the data.
+    """The model's id for each label in the data.
 
-    Names match regardless of case and of how their words are joined. Data whose labels are all ids (0 to n-1, or
-    False and True for two classes) need no names.
+    Names match regardless of case and of how their words are joined. Labels that are all ids (0 to n-1, or False and
+    True for two classes) are taken as ids.
     """
     by_name = _index(teacher)
-    found = {name: by_name.get(name, by_name.get(_key(name))) for name in names}
-    unknown = [name for name, i in found.items() if i is None]
+    ids_by_name = {name: by_name.get(name, by_name.get(_key(name))) for name in names}
+    unknown = [name for name, i in ids_by_name.items() if i is None]
     if not unknown:
-        return {name: i for name, i in found.items() if i is not None}
+        return {name: i for name, i in ids_by_name.items() if i is not None}
     ids = {str(i): i for i in range(len(teacher))} | ({"false": 0, "true": 1} if len(teacher) == 2 else {})
     if all(name.casefold() in ids for name in names):
         return {name: ids[name.casefold()] for name in names}
     if is_generic(teacher):
         raise LabelError(
-            f"the teacher's labels have no names ({listed(teacher)}) and the data say {listed(unknown)}; write ids "
+            f"the teacher's labels have no names ({listed(teacher)}) and the data have {listed(unknown)}; write ids "
             f"from 0 to {len(teacher) - 1} into the data, or the names into id2label in the teacher's config.json"
         )
     raise LabelError(f"the teacher does not know {listed(unknown)}; its labels are {listed(teacher)}")
 
 
 def _key(name: str) -> str:
-    # Joints between words only: the minus of "-1" stays.
+    # Only separators between words: the minus of "-1" stays.
     return re.sub(r"(?<=\w)[-_\s]+(?=\w)", "", name.strip().casefold())
 
 
@@ -100,11 +102,11 @@ def _index(teacher: Sequence[str]) -> dict[str, int]:
     return by_key | {name: i for i, name in enumerate(teacher)}
 
 
-def align_labels(data: TaskData, id2label: Mapping[int, str]) -> TaskData:
-    """Renumber the labels of a task so that they count as the teacher does.
+def align_labels(data: TaskData[ClassificationTask], id2label: Mapping[int, str]) -> TaskData[ClassificationTask]:
+    """Renumber the labels of a task in the teacher's order.
 
-    A teacher with names that say nothing (LABEL_0, ...) is taken to use the task's own order. Data without labels
-    take over the teacher's names.
+    A teacher with placeholder names (LABEL_0, ...) is taken to use the task's own order. Data without labels take
+    over the teacher's names.
     """
     teacher = _names_in_order(id2label)
     task = data.task
@@ -120,7 +122,7 @@ def align_labels(data: TaskData, id2label: Mapping[int, str]) -> TaskData:
     ids = match_labels(task.labels, teacher)
     new_id = [ids[name] for name in task.labels]
     if len(set(new_id)) != len(teacher):
-        raise LabelError(f"two of the labels {listed(task.labels)} are the same one of the teacher's: {ids}")
+        raise LabelError(f"two of the labels {listed(task.labels)} match the same label of the teacher: {ids}")
     aligned = replace(task, labels=teacher, positive=new_id[task.positive])
     train = None if data.train is None else _renumber(data.train, new_id)
     return TaskData(aligned, train, {name: _renumber(rows, new_id) for name, rows in data.evals.items()})
@@ -133,7 +135,7 @@ def _names_in_order(id2label: Mapping[int, str]) -> tuple[str, ...]:
     return tuple(by_id[i] for i in range(len(by_id)))
 
 
-def _unnamed(data: TaskData, teacher: tuple[str, ...]) -> TaskData:
+def _unnamed(data: TaskData[ClassificationTask], teacher: tuple[str, ...]) -> TaskData[ClassificationTask]:
     """Regression, or data without labels; a teacher with a single output is one for regression."""
     task = data.task
     if task.regression and len(teacher) != 1:

@@ -1,28 +1,19 @@
-"""How good answers are on a task, and how much they agree with a teacher's; the same for every engine.
-
-MERGED-DOCS:
-The scores of the paper's tables, in NumPy alone, so that a packed model is scored without torch or scikit-learn.
+"""The scores of the paper's tables, in NumPy alone, so that a packed model is scored without torch or scikit-learn.
 
 Every function takes predictions first, references second, both one-dimensional and equally long. Where a score is
-undefined because one side never varies, it is 0.0: a model that always says the same has learned nothing. That is
-also scikit-learn's answer for Matthews and F1; scipy's answer for correlations would be NaN.
-
+undefined because one side never varies, it is 0.0: a model that always gives the same answer has learned nothing.
+scikit-learn does the same for Matthews and F1; scipy's correlations would be NaN.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from ternarybert.data.squad.metric import normalize
-from ternarybert.data.squad.questions import Question
-from ternarybert.data.squad.spans import Prediction
-from ternarybert.data.squad.task import SquadData, SquadTask
-from ternarybert.data.task import Task, TaskData
 from ternarybert.errors import DataError, suggest
 
 Floats: TypeAlias = NDArray[np.float64]
@@ -111,7 +102,7 @@ def score(
 ) -> dict[str, float]:
     """Compute the named metrics, in percent as in the paper's tables but for the mean squared error.
 
-    `positive` is the class that `f1` is about; a teacher with another label order may have it elsewhere than at 1.
+    `positive` is the class that `f1` is about; a teacher with another order of labels may not have it at 1.
     """
     metrics: dict[str, Metric] = {**_METRICS, "f1": partial(f1, positive=positive)}
     scores: dict[str, float] = {}
@@ -123,13 +114,13 @@ def score(
 
 
 def predict_from_logits(logits: ArrayLike, regression: bool) -> Ids | Floats:
-    """Read off what the model says: the class of the largest logit, or for regression the one output itself."""
+    """The class of the largest logit, or for regression the one output itself."""
     array = np.asarray(logits)
     if array.ndim != 2 or (regression and array.shape[1] != 1):
         wanted = "(examples, 1)" if regression else "(examples, classes)"
         raise DataError(f"logits have shape {array.shape}; expected {wanted}")
     if not np.isfinite(array).all():
-        # argmax would quietly answer with the class of the first NaN
+        # argmax would return the class of the first NaN
         bad = int(np.flatnonzero(~np.isfinite(array).all(axis=1))[0])
         raise DataError(f"the logits of example {bad} are not finite; the model is broken")
     return array[:, 0].astype(np.float64) if regression else array.argmax(axis=1).astype(np.int64)
@@ -147,7 +138,7 @@ def _both(predictions: ArrayLike, references: ArrayLike) -> tuple[NDArray[np.gen
 def _standardized(values: NDArray[np.generic]) -> Floats | None:
     """Centred, of length 1; None when all values are equal."""
     x = values.astype(np.float64)
-    # Asked before centring: the mean of equal numbers is not always exactly that number.
+    # Checked before centring: the mean of equal numbers is not always exactly that number.
     if x.max() == x.min():
         return None
     x = x / np.abs(x).max()  # the squares of very large or very small numbers would leave the range of a double
@@ -164,92 +155,14 @@ def _ranks(values: NDArray[np.generic]) -> Floats:
     return mean_rank[run]
 
 
-Logits = NDArray[np.float32]
-Labels = NDArray[Any]
-
-_WITHOUT = "add them, or compare with another model: evaluate --teacher"
-
-
-def task_scores(task: Task, logits: Logits, labels: Labels | None, teacher: Logits | None = None) -> dict[str, float]:
-    """The task's metrics against the labels, and agreement with the teacher's answers where those are given.
-
-    Without labels the teacher's answers are the reference, and agreement is the score.
-    """
-    predictions = predict_from_logits(logits, task.regression)
-    scores: dict[str, float] = {}
-    if labels is not None:
-        scores.update(task.score(predictions, labels))
-    if teacher is not None:
-        answers = predict_from_logits(teacher, task.regression)
-        names = REGRESSION[:1] if task.regression else ("agreement",)
-        found = score(names, predictions, answers)
-        scores["agreement"] = next(iter(found.values()))
-    return scores
-
-
-def answer_scores(
-    task: SquadTask,
-    questions: Sequence[Question],
-    predictions: Sequence[Prediction],
-    teacher: Sequence[Prediction] | None = None,
-) -> dict[str, float]:
-    """EM and F1 against people's answers, and how often the answer is the teacher's."""
-    scores: dict[str, float] = {}
-    if all(question.answers is not None for question in questions):
-        found = task.score(questions, predictions)
-        names = dict.fromkeys((*task.metrics, *found))  # what models are selected by comes first
-        scores.update({name: found[name] for name in names if name in found and not name.endswith("total")})
-    if teacher is not None:
-        same = [normalize(a.text) == normalize(b.text) for a, b in zip(predictions, teacher, strict=True)]
-        scores["agreement"] = 100 * sum(same) / len(same)
-    return scores
-
-
-def check_rows(data: TaskData, has_teacher: bool) -> None:
-    """Refuse data that nothing can be scored on."""
-    if not data.evals:
-        raise DataError(f"'{data.task.name}' has no rows to evaluate on")
-    unlabelled = [name for name, rows in data.evals.items() if "label" not in rows.column_names]
-    if unlabelled and not has_teacher:
-        raise DataError(f"rows of '{data.task.name}' to judge by have no labels; {_WITHOUT}")
-
-
-def check_questions(data: SquadData, has_teacher: bool) -> None:
-    """The same for questions."""
-    if not data.evals:
-        raise DataError(f"'{data.task.name}' has no questions to evaluate on")
-    unlabelled = any(question.answers is None for questions in data.evals.values() for question in questions)
-    if unlabelled and not has_teacher:
-        raise DataError(f"questions of '{data.task.name}' to judge by have no 'answers'; {_WITHOUT}")
-
-
-def main_metric(task: Task | SquadTask, scores: dict[str, float]) -> str:
-    """The name of the score that students are selected by."""
-    return next((name for name in task.metrics if name in scores), "agreement")
-
-
-def mean_scores(sets: dict[str, dict[str, float]]) -> dict[str, float]:
-    """The mean over the evaluation sets, which selection looks at, of the scores that all of them have."""
+def mean_scores(sets: Mapping[str, Mapping[str, float]]) -> dict[str, float]:
+    """The mean over the evaluation sets of the scores that all of them have; models are selected by it."""
     first, *others = sets.values()
     names = [name for name in first if all(name in other for other in others)]
     return {name: float(np.mean([each[name] for each in sets.values()])) for name in names}
 
 
-def tell_share(tell: Callable[[str], None], model: str, name: str, share: float) -> None:
-    """Say how far a model is with an evaluation set."""
-    tell(f"evaluating {model} on {name}: {share:.0%}")
-
-
-def confusion(task: Task, logits: Logits, labels: Labels | None) -> list[list[int]] | None:
-    """Rows are true classes, columns predicted ones; None for regression and for data without labels."""
-    if task.regression or labels is None:
-        return None
-    predictions = predict_from_logits(logits, regression=False)
-    table: list[list[Any]] = confusion_matrix(predictions, labels, logits.shape[1]).tolist()
-    return table
-
-
 def mistakes(counts: Sequence[Sequence[int]]) -> list[tuple[int, int, int]]:
-    """Number of rows, true class and answer of every kind of mistake in a confusion table, the most frequent first."""
+    """(rows, true class, predicted class) of every kind of mistake in a confusion table, the most frequent first."""
     pairs = [(n, i, j) for i, row in enumerate(counts) for j, n in enumerate(row) if i != j and n]
     return sorted(pairs, key=lambda pair: -pair[0])

@@ -21,9 +21,10 @@ from itertools import chain
 from pathlib import Path
 
 from ternarybert.data import metrics
+from ternarybert.data.classification import ClassificationTask
 from ternarybert.data.labels import are_continuous, as_number, listed, match_labels, read_labels, sorted_names
 from ternarybert.data.readers import Table, read_table
-from ternarybert.data.task import Task, TaskData, make_dataset
+from ternarybert.data.task import TaskData, make_dataset
 from ternarybert.errors import DataError, LabelError, suggest
 
 _TEXT_NAMES = ("text", "sentence", "review", "content", "comment", "message", "document", "tweet", "utterance", "body")
@@ -162,7 +163,7 @@ def load_table(
     labelled: bool = False,
     eval_share: float = 0.1,
     seed: int = 42,
-) -> TaskData:
+) -> TaskData[ClassificationTask]:
     """Read a table of texts from CSV, TSV, JSON lines, parquet, or a text file with one text a line.
 
     Columns that are not named are guessed where it is obvious. `labels` are the teacher's, in the order of its ids;
@@ -201,8 +202,8 @@ def _written_labels(tables: Mapping[str, Table], label: str | None) -> dict[str,
 
 def _task(
     tables: Mapping[str, Table], columns: Columns, names: tuple[str, ...] | None, scores: tuple[str, ...]
-) -> Task:
-    return Task(
+) -> ClassificationTask:
+    return ClassificationTask(
         name=next(iter(tables.values())).path.stem,
         text_columns=columns.texts,
         label_column=columns.label,
@@ -213,8 +214,12 @@ def _task(
 
 
 def _data(
-    task: Task, tables: Mapping[str, Table], labels: Mapping[str, Sequence[float]], eval_share: float, seed: int
-) -> TaskData:
+    task: ClassificationTask,
+    tables: Mapping[str, Table],
+    labels: Mapping[str, Sequence[float]],
+    eval_share: float,
+    seed: int,
+) -> TaskData[ClassificationTask]:
     rows = {part: make_dataset(_texts(table, task.text_columns), labels.get(part)) for part, table in tables.items()}
     train = rows.pop("train", None)
     if rows or not eval_share:

@@ -1,34 +1,103 @@
-"""What a data set is to the rest of the package: a `Task` says what the rows mean, a `TaskData` holds them.
+"""A data set as the rest of the package sees it: a `Task` gives its meaning, a `TaskData` holds its examples.
 
-Whatever the source, the rows arrive in the same columns: `text`, for pairs also `text_pair`, and, where there are
-labels, `label`: a class id in the order of `task.labels`, or a float for regression. Nothing downstream asks for a
-task's name, so a user's own table is as good a task as MNLI.
+There is one subclass of `Task` for each kind of task: `ClassificationTask` (classes or a number for a text) and
+`QuestionAnsweringTask` (a span of a text as the answer to a question). A new kind needs a subclass here, a head in
+`training/heads/` and an entry in `runtime/evaluate.py`; nothing else depends on the kind.
 
-MERGED-DOCS:
-Rows in memory with the face of a `datasets.Dataset`, as far as scoring a packed model needs it.
+What an example is, and what a model predicts for it, is up to the kind:
 
-A base install has no `datasets`, which brings hundreds of megabytes; evaluating a model should work there, too.
+| kind                 | examples              | predictions              |
+|----------------------|-----------------------|--------------------------|
+| classification       | a `Dataset` of texts  | logits (N, classes)      |
+| question answering   | a list of `Question`  | a list of `Prediction`   |
 
+Nothing here imports torch, so that packed models are scored without it.
 """
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from types import ModuleType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeAlias, TypeVar
 
-from numpy.typing import ArrayLike
-
-from ternarybert.data import metrics
 from ternarybert.errors import MissingExtraError
 
 if TYPE_CHECKING:
     from datasets import Dataset
 
+Scores: TypeAlias = dict[str, float]
+ScoresBySet: TypeAlias = dict[str, Scores]  # evaluation set, then metric
+
+
+class Task(ABC):
+    """The meaning of a data set, its metrics, and the settings it is trained with."""
+
+    kind: ClassVar[str]  # the key of every table of kinds
+    unit: ClassVar[str]  # what its examples are called: rows, questions
+
+    name: str
+    metrics: tuple[str, ...]  # models are selected by the first
+    max_length: int
+    batch_size: int
+    epochs: int
+
+    @property
+    def class_names(self) -> tuple[str, ...]:
+        """The names of the classes in the order of their ids; empty where there are none."""
+        return ()
+
+    @abstractmethod
+    def identity(self) -> object:
+        """What tells two tasks of one name apart, as JSON: part of the plan that a resumed run must share."""
+
+    @abstractmethod
+    def fit(self, data: TaskData[Any], config: Mapping[str, Any]) -> TaskData[Any]:
+        """Adapt the data to a trained model with this config.json: its order of labels, its threshold."""
+
+    @abstractmethod
+    def has_references(self, examples: Any) -> bool:
+        """Whether these examples come with labels or answers to score against."""
+
+    @abstractmethod
+    def scores(self, examples: Any, predictions: Any, teacher: Any = None) -> Scores:
+        """Metrics against the references, where there are any, and agreement with a teacher's predictions."""
+
+    def confusion(self, examples: Any, predictions: Any) -> list[list[int]] | None:
+        """Count predictions by class, a row per true class; None where there are no classes or no labels."""
+        return None
+
+    @abstractmethod
+    def sample(self, examples: Any, count: int) -> Any:
+        """Choose `count` of the examples, the same ones every time."""
+
+    @abstractmethod
+    def describe(self, data: TaskData[Any]) -> str:
+        """Summarize columns, labels or answers in a few words."""
+
+    def main_metric(self, scores: Mapping[str, float]) -> str:
+        """The name of the score that models are selected by; without references that is agreement."""
+        return next((name for name in self.metrics if name in scores), "agreement")
+
+
+TaskT = TypeVar("TaskT", bound=Task, covariant=True)
+
+
+@dataclass(frozen=True)
+class TaskData(Generic[TaskT]):
+    """A task with its examples. Either part may be missing: an evaluation needs no `train`."""
+
+    task: TaskT
+    train: Any | None
+    evals: dict[str, Any]  # normally "dev"; MNLI has "dev_matched" and "dev_mismatched"
+
 
 class PlainRows:
-    """Columns of equal length."""
+    """Columns of equal length, with the part of the interface of `datasets.Dataset` that scoring needs.
+
+    A base install has no `datasets`, which brings hundreds of megabytes; a packed model can be evaluated there too.
+    """
 
     def __init__(self, columns: Mapping[str, Sequence[Any]]) -> None:
         self._columns = {name: list(values) for name, values in columns.items()}
@@ -45,7 +114,7 @@ class PlainRows:
         return self._columns[name]
 
     def select(self, rows: Sequence[int]) -> PlainRows:
-        """Some of the rows, in the order asked."""
+        """Some of the rows, in the given order."""
         return PlainRows({name: [values[row] for row in rows] for name, values in self._columns.items()})
 
     def remove_columns(self, name: str) -> PlainRows:
@@ -57,63 +126,19 @@ class PlainRows:
         return PlainRows({**self._columns, name: values})
 
 
-@dataclass(frozen=True)
-class Task:
-    """One data set's meaning and the settings it is trained with; the defaults are the paper's (section 4.1)."""
-
-    name: str
-    text_columns: tuple[str, ...]  # one or two, as the source calls them
-    label_column: str | None
-    labels: tuple[str, ...] | None  # class names in the order of their ids; None for regression and when unknown
-    metrics: tuple[str, ...]  # the first is the one models are selected by
-    regression: bool = False
-    positive: int = 1  # the class that F1 is about
-    max_length: int = 128
-    batch_size: int = 32
-    epochs: int = 3
-    epochs_augmented: int = 1  # augmented data are many times more, one pass is enough
-    augment: bool | None = None  # whether the paper augments this task; None where it says nothing
-    augment_variants: int = 20  # variants per example when it is augmented (TinyBERT's N)
-
-    @property
-    def pair(self) -> bool:
-        """Whether an input is two texts."""
-        return len(self.text_columns) == 2
-
-    @property
-    def num_labels(self) -> int | None:
-        """How many outputs a model for this task has; None when the labels are not known."""
-        if self.regression:
-            return 1
-        return len(self.labels) if self.labels else None
-
-    def score(self, predictions: ArrayLike, references: ArrayLike) -> dict[str, float]:
-        """Compute the metrics of the task, in percent where that makes sense."""
-        return metrics.score(self.metrics, predictions, references, positive=self.positive)
-
-
-@dataclass(frozen=True)
-class TaskData:
-    """A task with its rows. Either part may be missing: an evaluation needs no `train`."""
-
-    task: Task
-    train: Dataset | None
-    evals: dict[str, Dataset]  # normally "dev"; MNLI has "dev_matched" and "dev_mismatched"
-
-
 def make_dataset(texts: Sequence[Sequence[str]], labels: Sequence[int] | Sequence[float] | None) -> Dataset:
-    """Rows in the canonical columns, from one or two columns of texts and maybe labels."""
+    """Make rows with the columns `text`, `text_pair` and `label` from one or two columns of texts and maybe labels."""
     columns: dict[str, Sequence[object]] = dict(zip(("text", "text_pair"), texts, strict=False))
     if labels is not None:
         columns["label"] = labels
     try:
         return import_datasets().Dataset.from_dict(columns)
-    except MissingExtraError:  # enough to score a packed model, which needs nothing else of what is missing
+    except MissingExtraError:
         return PlainRows(columns)
 
 
 def import_datasets() -> ModuleType:
-    """Import the `datasets` library, late because it takes a second and the runtime lives without it."""
+    """Import the `datasets` library, late because it takes a second and the runtime works without it."""
     try:
         import datasets
     except ImportError as error:

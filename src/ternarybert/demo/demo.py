@@ -25,7 +25,7 @@ from ternarybert.recipe import PRESETS, Recipe, Schedule
 from ternarybert.storage import check_claim, claim_folder, read_json, release_folder, write_json
 
 if TYPE_CHECKING:
-    from ternarybert.training.options import Settings
+    from ternarybert.training.options import TrainingOptions
 
 
 @dataclass(frozen=True)
@@ -175,9 +175,10 @@ def pack_densely(source: Path, output: Path) -> None:
     """Pack a model with five ternary weights per byte instead of four, as `ternarybert pack --dense` does."""
     from ternarybert.packed.hf_folder import repack, tokenizer_files
     from ternarybert.training.export import model_card
+    from ternarybert.training.report import RunReport
 
     model = repack(packed.read(source), "dense")
-    card = model_card(output.name, model, model.metrics).encode()
+    card = model_card(output.name, model, RunReport.from_dict(model.metrics)).encode()
     files: dict[str, bytes | Path] = {
         **tokenizer_files(source),
         "recipe.yaml": source / "recipe.yaml",
@@ -195,12 +196,14 @@ def _suggest_again() -> Iterator[None]:
         raise OutputError(f"{str(error).partition('; ')[0]}; --again starts over") from error
 
 
-def _options(plan: DemoPlan, output: Path, callbacks: Sequence[Any]) -> Settings:
+def _options(plan: DemoPlan, output: Path, callbacks: Sequence[Any]) -> TrainingOptions:
     from ternarybert.training.checkpoints import work_folder
-    from ternarybert.training.options import Settings
+    from ternarybert.training.options import TrainingOptions
 
     resume = work_folder(output).exists()
-    return Settings(seed=_SEED, device="cpu", evaluations=plan.evaluations, resume=resume, callbacks=tuple(callbacks))
+    return TrainingOptions(
+        seed=_SEED, device="cpu", evaluations=plan.evaluations, resume=resume, callbacks=tuple(callbacks)
+    )
 
 
 def _read_json(path: Path) -> dict[str, Any] | None:

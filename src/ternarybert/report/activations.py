@@ -142,9 +142,9 @@ def _load_teacher(folder: Path) -> PreTrainedModel:
     from transformers import AutoModel
 
     from ternarybert.student import expose_scores
-    from ternarybert.training.models import finding
+    from ternarybert.training.models import explain_load_errors
 
-    with finding(str(folder)):
+    with explain_load_errors(folder):
         model, info = AutoModel.from_pretrained(folder, output_loading_info=True, dtype=torch.float32)
     if missing := sorted(name for name in info["missing_keys"] if not name.startswith("pooler.")):
         raise UnsupportedModelError(f"{folder} lacks {len(missing)} weights of its encoder, such as {missing[0]}")

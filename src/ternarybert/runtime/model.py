@@ -37,7 +37,7 @@ from ternarybert.runtime.text import Text, TextEncoder, as_stream, as_texts
 if TYPE_CHECKING:  # only question answering needs these at run time; other models load faster without them
     from ternarybert.data.squad.questions import Question
     from ternarybert.data.squad.spans import Prediction
-    from ternarybert.data.squad.task import SquadTask
+    from ternarybert.data.squad.task import QuestionAnsweringTask
     from ternarybert.data.squad.windows import Window, Windower
 
 POOLINGS = {"mean": Output.MEAN, "cls": Output.FIRST, "pooler": Output.DENSE, "tokens": Output.HIDDEN}
@@ -209,15 +209,15 @@ class Answerer(Model):
         from ternarybert.data.squad.task import answering_task
 
         super().__init__(*args, **more)
-        self.task: SquadTask = answering_task(self.config)  # a model trained on SQuAD 2.0 may abstain
-        self._windower: tuple[SquadTask, Windower] | None = None
+        self.task: QuestionAnsweringTask = answering_task(self.config)  # a model trained on SQuAD 2.0 may abstain
+        self._windower: tuple[QuestionAnsweringTask, Windower] | None = None
 
     def stream(self, texts: Iterable[Any]) -> Iterator[Answer]:
         """Answers for pairs of a question and a context."""
         for chunk in chunks(as_stream(texts), first=1):  # a single context may take seconds
             yield from self._answer_all(chunk)
 
-    def predictions(self, questions: Sequence[Question], task: SquadTask) -> Iterator[Prediction]:
+    def predictions(self, questions: Sequence[Question], task: QuestionAnsweringTask) -> Iterator[Prediction]:
         """The prediction for each question by the rules of a task, for scoring."""
         windower = self._windower_of(task)
         for first in range(0, len(questions), _QUESTIONS_AT_ONCE):
@@ -240,7 +240,7 @@ class Answerer(Model):
             answers[int(prediction.id)] = Answer.of(prediction)
         return answers
 
-    def _predict(self, windows: list[Window], task: SquadTask) -> list[Prediction]:
+    def _predict(self, windows: list[Window], task: QuestionAnsweringTask) -> list[Prediction]:
         # Windows have token types even if the folder's tokenizer gives none in transformers.
         types = self.text.model_has_types
         inputs = [(window.input_ids, window.token_type_ids if types else None) for window in windows]
@@ -260,7 +260,7 @@ class Answerer(Model):
             self._windower = self.task, self._windower_of(self.task)
         return self._windower[1]
 
-    def _windower_of(self, task: SquadTask) -> Windower:
+    def _windower_of(self, task: QuestionAnsweringTask) -> Windower:
         fitting = replace(task, max_length=min(task.max_length, self.max_length))
         return fitting.windower(self.text.tokenizer, parallel=self.num_threads > 1)
 

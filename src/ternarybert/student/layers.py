@@ -1,8 +1,9 @@
 """A student's layers: `nn.Linear` and `nn.Embedding` whose weights pass through a quantizer.
 
-They keep the full-precision weight under its Hugging Face name. The weight is quantized again only when it has changed,
-which torch counts in the tensor's version: once per optimizer step, however many micro-batches it has, and once for a
-whole evaluation. The gradient with respect to the quantized weight goes to the full-precision one (Algorithm 1).
+They keep the full-precision weight under its Hugging Face name. The quantized weight is made anew only when the weight
+has changed, which torch counts for us in the tensor's version: once per optimizer step, however many micro-batches it
+has, and once for a whole evaluation. Torch's fused optimizers do not count; training/optimizer.py `count_update` does it
+for them. The gradient with respect to the quantized weight goes to the full-precision one (Algorithm 1).
 """
 
 from __future__ import annotations
@@ -12,9 +13,6 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.autograd.graph import increment_version
-from torch.optim import Optimizer
-from torch.optim.optimizer import register_optimizer_step_post_hook
 
 from ternarybert import native
 from ternarybert.quantize import (
@@ -30,16 +28,6 @@ from ternarybert.recipe import ROW, WeightScheme
 from ternarybert.student import integer_eval, products
 from ternarybert.student.activations import ActivationQuantizer
 from ternarybert.student.products import Bf16Gradients
-
-
-def _count_change(optimizer: Optimizer, *_: Any) -> None:
-    """Fused optimizers change weights behind the version counter's back; without this, stale weights would be used."""
-    for group in optimizer.param_groups:
-        for parameter in group["params"]:
-            increment_version(parameter)
-
-
-register_optimizer_step_post_hook(_count_change)
 
 SecondMoment = Callable[[], Tensor | None]  # the optimizer's, for LAT and LAQ; None before the first step
 

@@ -18,12 +18,12 @@ from ternarybert.errors import OutputError
 from ternarybert.storage import check_output_folder, claim_folder, is_vacant, named_folder
 
 if TYPE_CHECKING:
-    from ternarybert.training.heads import AnyData
-    from ternarybert.training.options import Settings
+    from ternarybert.data.task import TaskData
+    from ternarybert.training.options import TrainingOptions
 
 PLAN = "run.json"  # what a resumed run must have in common with the one that was interrupted
 _ROWS = 1000  # hashed together
-_NEEDED = ("model.safetensors", "optimizer.pt", "scheduler.pt")
+_NEEDED = ("model.safetensors", "optimizer.pt", "random_state_0.pt")
 _RESTART = "repeat that command, or use --force without --resume to start over"
 
 
@@ -33,7 +33,7 @@ def work_folder(output: Path) -> Path:
     return output.with_name(f"{output.name}.work")
 
 
-def check_output(output: Path, settings: Settings, marker: str) -> None:
+def check_output(output: Path, settings: TrainingOptions, marker: str) -> None:
     """Refuse to start where a model, a file or another run's work would be lost; nothing is touched.
 
     `marker` is a file that every output of this command has.
@@ -52,7 +52,7 @@ def check_output(output: Path, settings: Settings, marker: str) -> None:
         raise OutputError(f"{work} holds an unfinished run; use --resume to continue it, or --force to start over")
 
 
-def _advice(work: Path, settings: Settings, is_ours: bool) -> str:
+def _advice(work: Path, settings: TrainingOptions, is_ours: bool) -> str:
     if not is_ours:
         return "it was not written by this command; choose another --output"
     done = "it is complete, there is nothing to resume; " if settings.resume and not work.exists() else ""
@@ -60,7 +60,7 @@ def _advice(work: Path, settings: Settings, is_ours: bool) -> str:
     return f"{done}choose another --output, or use --force to replace it{more}"
 
 
-def prepare_work(output: Path, settings: Settings, plan: Mapping[str, Any]) -> Path:
+def prepare_work(output: Path, settings: TrainingOptions, plan: Mapping[str, Any]) -> Path:
     """The work folder: empty, or to resume, as a run with the same plan left it."""
     work = work_folder(output)
     if process_index() == 0:  # the first process prepares the folder; the others wait for it when training starts
@@ -69,7 +69,7 @@ def prepare_work(output: Path, settings: Settings, plan: Mapping[str, Any]) -> P
     return work
 
 
-def digest(data: AnyData) -> str:
+def digest(data: TaskData[Any]) -> str:
     """A hash of all rows: a run is not resumed on other data."""
     total = hashlib.sha256()
     for part in (data.train, *data.evals.values()):
@@ -103,10 +103,7 @@ def processes() -> int:
 
 
 def last_checkpoint(work: Path) -> str | None:
-    """The newest complete checkpoint: `trainer_state.json` is what Trainer writes last.
-
-    Trainer would start without the other files if they were missing, and not mention it.
-    """
+    """The newest complete checkpoint: `trainer_state.json` is what the trainer writes last."""
     folders = [path for path in work.glob("checkpoint-*") if path.name.rpartition("-")[2].isdecimal()]
     for path in sorted(folders, key=lambda path: int(path.name.rpartition("-")[2]), reverse=True):
         try:

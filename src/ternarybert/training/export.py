@@ -1,10 +1,7 @@
-"""From student to packed model, through the very quantizer that the forward pass uses.
+"""From student to packed model, through the quantizer that the forward pass uses; and the model card of its folder.
 
-Nothing is derived anew: each layer is asked for its codes and scales (LAT with the optimizer's second moments of this
-moment), so the packed model is the one that was evaluated.
-
-MERGED-DOCS:
-The model card: what the folder is, how good and how small, and how to use it.
+Nothing is quantized a second time: each layer returns its own codes and scales (LAT with the optimizer's current second
+moments), so the packed model is the one that was evaluated.
 """
 
 from __future__ import annotations
@@ -24,33 +21,34 @@ from ternarybert.packed.tensor import as_float32
 from ternarybert.recipe import Recipe
 from ternarybert.student import quantized_layers
 from ternarybert.student.layers import QuantizedWeight
+from ternarybert.training.report import RunReport
 
 
-def model_card(name: str, model: PackedModel, metrics: dict[str, Any]) -> str:
-    """A README.md for the packed folder."""
+def model_card(name: str, model: PackedModel, report: RunReport) -> str:
+    """A README.md for the packed folder: what it is, how good and how small, and how to use it."""
     sizes, family = inspect_model(model), model.config.get("model_type", "bert")
-    best, auto = metrics["student"]["best"], f"AutoModel{head_name(model)}"
+    auto, teacher_scores = f"AutoModel{head_name(model)}", {} if report.teacher is None else report.teacher.scores
     rows = []
-    for part, scores in best["sets"].items():
+    for part, scores in report.best.sets.items():
         for metric, value in scores.items():
-            teacher = metrics["teacher"].get(part, {}).get(metric)
+            teacher = teacher_scores.get(part, {}).get(metric)
             rows.append(f"| {part} | {metric} | {'' if teacher is None else f'{teacher:.2f}'} | {value:.2f} |")
-    table, final = "\n".join(rows), metrics["student"]["final"]["scores"][metrics["metric"]]
+    table = "\n".join(rows)
     choice = (
         "The student is that of the last evaluation, whatever its score: none was chosen on these sets."
-        if metrics.get("kept") == "last"
-        else f"The student was selected by `{metrics['metric']}` on the first of these sets, so its score there is a "
-        f"best of\n{len(metrics['evaluations'])} evaluations; the last one had {final:.2f}."
+        if report.kept == "last"
+        else f"The student was selected by `{report.metric}` on the first of these sets, so its score there is a "
+        f"best of\n{len(report.evaluations)} evaluations; the last one had {report.final.scores[report.metric]:.2f}."
     )
     return f"""---
 library_name: ternarybert
-tags: [ternarybert, quantization, {metrics["bits"]}]
+tags: [ternarybert, quantization, {report.bits}]
 ---
 # {name}
 
-A `{family}` model at {metrics["bits"]} bits for weights, word embedding and activations (2 bits: the values -1, 0
+A `{family}` model at {report.bits} bits for weights, word embedding and activations (2 bits: the values -1, 0
 and +1 times a scale), made from its full-precision teacher by distillation-aware ternarization (TernaryBERT, EMNLP
-2020) with ternarybert, recipe `{metrics["recipe"]}`, task `{metrics["task"]}`.
+2020) with ternarybert, recipe `{report.recipe}`, task `{report.task}`.
 
 | set | metric | teacher | this model |
 |---|---|---|---|
@@ -68,32 +66,32 @@ from transformers import {auto}
 model = {auto}.from_pretrained("{name}")
 ```
 
-**Without that import transformers only warns and loads random weights.** `ternarybert.load_torch("{name}")` cannot
-be forgotten that way.
+**Without that import transformers only warns and loads random weights.** `ternarybert.load_torch("{name}")` registers
+the format for you.
 {_answering(model)}"""
 
 
 def head_name(model: PackedModel) -> str:
-    """What kind of model it is, as transformers names it: ForQuestionAnswering."""
-    _, found, kind = str(model.config["architectures"][0]).partition("For")
-    return found + kind
+    """The kind of model, as transformers names it: ForQuestionAnswering."""
+    _, separator, kind = str(model.config["architectures"][0]).partition("For")
+    return separator + kind
 
 
 def _answering(model: PackedModel) -> str:
-    """For models that answer questions: how they are to be asked."""
-    said = model.config.get(ANSWERING)
-    if said is None:
+    """For question answering: the sizes of inputs, and when the model abstains."""
+    settings = model.config.get(ANSWERING)
+    if settings is None:
         return ""
-    silence = ""
-    if said["null_threshold"] is not None:
-        silence = (
-            f" Where the first token's two logits exceed those of the best span by more than "
-            f"{said['null_threshold']:.4f}, a threshold found on the evaluation set, it says that there is no answer."
+    abstains = ""
+    if settings["null_threshold"] is not None:
+        abstains = (
+            f" The model abstains where the first token's two logits exceed those of the best span by more than "
+            f"{settings['null_threshold']:.4f}, a threshold found on the evaluation set."
         )
     return f"""
-An input is a question of up to {said["max_question"]} tokens and a piece of the context, {said["max_length"]} tokens
-in all; long contexts are cut every {said["stride"]} tokens.{silence} These numbers are in `config.json` under
-`{ANSWERING}`.
+An input is a question of up to {settings["max_question"]} tokens and a window of the context, {settings["max_length"]}
+tokens in all; in long contexts a window starts every {settings["stride"]} tokens.{abstains} These numbers are in
+`config.json` under `{ANSWERING}`.
 """
 
 

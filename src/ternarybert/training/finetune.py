@@ -9,120 +9,86 @@ from pathlib import Path
 from typing import Any
 
 from safetensors import SafetensorError, safe_open
-from transformers import PretrainedConfig
+from transformers import PretrainedConfig, PreTrainedModel
 
-from ternarybert.recipe import Recipe, Schedule
+from ternarybert.data.evaluation import check_evaluation_sets
+from ternarybert.data.task import TaskData
+from ternarybert.recipe import Distill, Recipe, Schedule
 from ternarybert.storage import install_folder
-from ternarybert.training.batches import Features
 from ternarybert.training.checkpoints import check_output, prepare_work
-from ternarybert.training.heads import AnyData, AnyTask, head_of
+from ternarybert.training.heads import head_of
+from ternarybert.training.history import BEST, RunEvaluator
 from ternarybert.training.models import check_tokenizer, load_encoder, load_tokenizer, set_dropout
-from ternarybert.training.options import (
-    Evaluating,
-    Settings,
-    losses,
-    make_collator,
-    on_cpu,
-    plan,
-    train,
-    training_arguments,
-    versions,
-)
-from ternarybert.training.trainer import BertTrainer
+from ternarybert.training.options import TrainingOptions, run_plan
+from ternarybert.training.report import RunReport
+from ternarybert.training.trainer import Trainer
 
 TEACHER_MARKER = "finetune.json"
 SCHEDULE = Schedule(learning_rate=1e-4, warmup=0.1, gradient_clip="global")  # suits small BERTs
-BASE_RATE, BASE_WIDTH = 3e-5, 768  # what BERT-base and larger ones like
-
-
-class FinetuneTrainer(Evaluating, BertTrainer):
-    """Fine-tunes on labels and keeps the best model by the first metric."""
-
-    def save_best(self, model: Any) -> None:
-        """Write a plain Hugging Face folder."""
-        model.save_pretrained(self.work / "best")
-
-    def best_is_whole(self) -> bool:
-        """Whether its weights are there."""
-        try:
-            with safe_open(self.work / "best" / "model.safetensors", "pt") as weights:
-                return bool(weights.keys())
-        except (OSError, SafetensorError):
-            return False
+BASE_LEARNING_RATE, BASE_WIDTH = 3e-5, 768  # for BERT-base and larger
+LABELS_ONLY = Distill(hidden=0.0, attention=0.0, logits=0.0, labels=1.0)
 
 
 def usual_schedule(config: PretrainedConfig) -> Schedule:
-    """How a model of this width is fine-tuned: wide ones with a smaller rate."""
+    """The schedule for a model of this width: wide ones have a smaller learning rate."""
     wide = getattr(config, "hidden_size", 0) >= BASE_WIDTH
-    return replace(SCHEDULE, learning_rate=BASE_RATE) if wide else SCHEDULE
+    return replace(SCHEDULE, learning_rate=BASE_LEARNING_RATE) if wide else SCHEDULE
 
 
 def finetune(
-    model: str, data: AnyData, output: str | Path, recipe: Recipe | None = None, settings: Settings | None = None
-) -> dict[str, Any]:
-    """Train `model` on labels or answers, write the best as a Hugging Face folder, and return what was measured.
+    model: str | Path,
+    data: TaskData[Any],
+    output: str | Path,
+    recipe: Recipe | None = None,
+    options: TrainingOptions | None = None,
+) -> RunReport:
+    """Train `model` on labels or answers, write the best one as a Hugging Face folder, and return the report.
 
-    Of the recipe only the schedule counts; without one it is the usual of the model's width.
+    Only the schedule of the recipe is used; without a recipe it is `usual_schedule`.
     """
-    settings, output = settings or Settings(), Path(output)
-    task, head = data.task, head_of(data.task)
-    head.check_labels(data)
-    head.check_evals(data, has_teacher=False)
-    check_output(output, settings, TEACHER_MARKER)
-    network, tokenizer = load_encoder(model, head, settings.seed), load_tokenizer(model)
+    options, output = options or TrainingOptions(), Path(output)
+    head = head_of(data.task)
+    head.check_training_labels(data)
+    check_evaluation_sets(data, has_teacher=False)
+    check_output(output, options, TEACHER_MARKER)
+    network, tokenizer = load_encoder(model, head, options.seed), load_tokenizer(model)
     check_tokenizer(tokenizer, network)
     recipe = recipe or Recipe(schedule=usual_schedule(network.config))
     set_dropout(network, recipe.schedule.dropout)
-    if on_cpu(settings):  # torch's fused attention is no faster, and slow in bfloat16 (docs/development/log.md)
+    if options.uses_cpu:  # where torch's fused attention is no faster, and in bfloat16 much slower (docs/log.md)
         network.set_attn_implementation("eager")
-    features = head.features(data, tokenizer, network, labelled=True)
-    assert features.train is not None  # check_labels says so
-    work = prepare_work(output, settings, plan(model, data, recipe, settings))
-    trainer = FinetuneTrainer(
-        network,
-        training_arguments(work, recipe, task, len(features.train), settings),
-        train_dataset=features.train,
-        eval_dataset=features.evals,
-        data_collator=make_collator(features, recipe),
-        processing_class=tokenizer,
-        callbacks=list(settings.callbacks),
-        recipe=recipe,
-        head=head,
+    tokenized = head.tokenize(data, tokenizer, network, labelled=True)
+    work = prepare_work(output, options, run_plan(model, data, recipe, options))
+    evaluator = RunEvaluator(
+        head, tokenized, work, keep_last=options.keep_last, save=_save_model, is_intact=_has_weights
     )
-    trainer.watch(features, work, {}, keep_last=settings.keep_last)
-    measured = train(trainer, settings, work)
-    report = _report(trainer, task, features, measured, settings)
-    if trainer.is_world_process_zero():
-        _write(output, work, tokenizer, report, settings)
+    labels_only = replace(recipe, distill=LABELS_ONLY, stages=None)
+    trainer = Trainer(network, head, tokenized, labels_only, options, evaluator, optimizer="adamw")
+    trainer.train()
+    report = trainer.report()
+    if trainer.accelerator.is_main_process:
+        _write(output, work, tokenizer, report, options)
     return report
 
 
-def _report(
-    trainer: FinetuneTrainer, task: AnyTask, features: Features, measured: dict[str, float], settings: Settings
-) -> dict[str, Any]:
-    history, first = trainer.history, next(iter(features.evals))
-    return {
-        "task": task.name,
-        "metric": history.metric,
-        "kept": "last" if history.keep_last else "best",
-        "best": history.kept,
-        "final": history.evaluations[-1],
-        "evaluations": history.evaluations,
-        "losses": losses(trainer),
-        "confusion": {"labels": list(getattr(task, "labels", None) or ()), "model": history.confusion.get(first)},
-        **measured,
-        "train_rows": len(features.train or ()),
-        "seed": settings.seed,
-        "versions": versions(),
-    }
+def _save_model(model: PreTrainedModel, folder: Path) -> None:
+    model.save_pretrained(folder)
 
 
-def _write(output: Path, work: Path, tokenizer: Any, report: dict[str, Any], settings: Settings) -> None:
-    made = work / "made"
-    shutil.rmtree(made, ignore_errors=True)
-    shutil.copytree(work / "best", made)
-    tokenizer.save_pretrained(made)
-    (made / TEACHER_MARKER).write_text(json.dumps(report, indent=1), encoding="utf-8")
-    install_folder(made, output)
-    if not settings.keep_checkpoints:
+def _has_weights(folder: Path) -> bool:
+    try:
+        with safe_open(folder / "model.safetensors", "pt") as weights:
+            return bool(weights.keys())
+    except (OSError, SafetensorError):
+        return False
+
+
+def _write(output: Path, work: Path, tokenizer: Any, report: RunReport, options: TrainingOptions) -> None:
+    finished = work / "finished"
+    shutil.rmtree(finished, ignore_errors=True)
+    shutil.copytree(work / BEST, finished)
+    tokenizer.save_pretrained(finished)
+    (finished / TEACHER_MARKER).write_text(json.dumps(report.to_dict(), indent=1), encoding="utf-8")
+    install_folder(finished, output)
+    if not options.keep_checkpoints:
         shutil.rmtree(work)

@@ -9,11 +9,62 @@ mask (`mask=None`) everything is averaged as it stands, padding included, as in 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 from torch.nn import functional
+from transformers import PretrainedConfig
+
+from ternarybert.recipe import Distill
+
+if TYPE_CHECKING:
+    from ternarybert.training.heads import Head
+
+
+@dataclass(frozen=True)
+class DistillationOutputs:
+    """What the losses read of a model's outputs."""
+
+    logits: Tensor
+    hidden_states: Sequence[Tensor]  # embedding output and all layers, each (B, n, d)
+    attentions: Sequence[Tensor]  # scores of all layers, each (B, N_H, n, n)
+
+
+def distillation_losses(
+    head: Head[Any],
+    student: DistillationOutputs,
+    teacher: DistillationOutputs,
+    mask: Tensor,
+    distill: Distill,
+    weights: Mapping[str, float],
+    layers: Sequence[int],
+) -> dict[str, Tensor]:
+    """The terms of L_trm and L_pred whose weight is not 0, without their weights.
+
+    `layers` are the teacher's layers that the student's learn from, counted from 1.
+    """
+    terms: dict[str, Tensor] = {}
+    real = mask if distill.masked else None
+    if weights["hidden"]:
+        chosen = [teacher.hidden_states[layer] for layer in [0, *layers]]
+        terms["hidden"] = loss_hidden(student.hidden_states, chosen, real)
+    if weights["attention"]:
+        ours, theirs = list(student.attentions), [teacher.attentions[layer - 1] for layer in layers]
+        if real is None:
+            ours, theirs = ([without_padded_keys(a, mask) for a in scores] for scores in (ours, theirs))
+        terms["attention"] = loss_attention(ours, theirs, real)
+    if weights["logits"]:
+        terms["logits"] = head.loss_pred(student.logits, teacher.logits, real, distill.sce)
+    return terms
+
+
+def teacher_layers(student: PretrainedConfig, teacher: PretrainedConfig, distill: Distill) -> list[int]:
+    """The teacher's layers that the student's layers learn from, counted from 1."""
+    depth = teacher.num_hidden_layers
+    return layer_map(student.num_hidden_layers, depth) if distill.layer_map == "uniform" else list(range(1, depth + 1))
 
 
 def loss_hidden(student: Sequence[Tensor], teacher: Sequence[Tensor], mask: Tensor | None) -> Tensor:
@@ -37,7 +88,7 @@ def mse_tokens(student: Tensor, teacher: Tensor, mask: Tensor | None) -> Tensor:
 
 def mse_pairs(student: Tensor, teacher: Tensor, mask: Tensor | None) -> Tensor:
     """Mean squared error over an example's pairs of real query and real key, averaged over heads and examples."""
-    # Scores are the largest tensors there are. A sum, unlike a mean, needs none of that size on the way back.
+    # Scores are the largest tensors. Unlike a mean, a sum needs no tensor of that size in the backward pass.
     error = functional.mse_loss(student, teacher, reduction="none").sum(1) / student.shape[1]  # (B, n, n)
     if mask is None:
         return error.mean()

@@ -1,7 +1,6 @@
-"""A teacher, its rows, and what it says about them: everything that is the same for all its students.
+"""The teacher of one or more students: its model, the tokenized data, and its outputs on them.
 
-`ternarize` teaches one student in it; a comparison teaches many, and what the teacher was once asked is not asked
-again.
+`ternarize` trains one student with it; a comparison trains many, and computes the teacher's outputs only once.
 """
 
 from __future__ import annotations
@@ -10,150 +9,114 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
-import torch
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
+from ternarybert.data.task import ScoresBySet, TaskData
+from ternarybert.errors import DataError
 from ternarybert.recipe import Recipe
-from ternarybert.student.products import Bf16Gradients
-from ternarybert.training.batches import LENGTH, Collator, Features, Logits, predict_sets
-from ternarybert.training.heads import AnyData, Head, head_of, main_metric
-from ternarybert.training.options import (
-    Evaluating,
-    Settings,
-    losses,
-    make_collator,
-    on_cpu,
-    training_arguments,
-    versions,
-)
-from ternarybert.training.teacher_cache import ROW_NUMBER, TeacherMemory, fits, remember
-from ternarybert.training.trainer import DistillTrainer
-
-
-class StudentTrainer(Evaluating, DistillTrainer):
-    """Distils, evaluates with the task's metrics, and keeps the best student in its own way."""
-
-
-T = TypeVar("T", bound=StudentTrainer)
-
-
-def shorten(student: PreTrainedModel, settings: Settings) -> Settings:
-    """Let a quantized student use bfloat16 for its gradients alone; returns what is left to Trainer.
-
-    Autocast would round what the integers are made of. All others, such as students in floats, are left to it.
-    """
-    layers = [
-        module for module in student.modules() if isinstance(module, Bf16Gradients) and module.supports_bf16_gradients
-    ]
-    short = settings.bf16 and on_cpu(settings) and bool(layers)
-    for layer in layers:
-        layer.gradient_dtype = torch.bfloat16 if short else torch.float32
-    return replace(settings, bf16=False) if short else settings
+from ternarybert.student import expose_scores
+from ternarybert.training.batches import LENGTH, Collator, Logits, TokenizedData, predict_sets
+from ternarybert.training.heads import Head, head_of
+from ternarybert.training.models import check_tokenizer, load_tokenizer, load_trained
+from ternarybert.training.report import TeacherReport
+from ternarybert.training.teacher_cache import MEMORY_SHARE, ROW_NUMBER, TeacherCache, fits_in_memory
 
 
 @dataclass
-class Classroom:
-    """Where students of one teacher learn."""
+class Teacher:
+    """A fixed full-precision model and everything that is the same for all its students."""
 
-    teacher: PreTrainedModel
-    data: AnyData  # as the teacher understands them
-    head: Head
-    features: Features  # training rows have numbers
-    answers: dict[str, Logits] = field(default_factory=dict)  # of the teacher, on the evaluation sets
-    seconds: float = 0.0  # that it took for them
-    memory: TeacherMemory | None = None
+    model: PreTrainedModel
+    head: Head[Any]  # of the task as fitted to the model
+    tokenized: TokenizedData  # training rows are numbered
+    logits: dict[str, Logits] = field(default_factory=dict)  # on the evaluation sets, once computed
+    seconds: float = 0.0  # that it took to compute them
+    cache: TeacherCache | None = None
 
     @classmethod
-    def open(
+    def load(cls, folder: str | Path, data: TaskData[Any]) -> Teacher:
+        """Load a fine-tuned model and its tokenizer, and tokenize the data for it."""
+        model, tokenizer = load_trained(folder, head_of(data.task)), load_tokenizer(folder)
+        check_tokenizer(tokenizer, model)
+        expose_scores(model)
+        return cls.of(model, fitted(data, model), tokenizer)
+
+    @classmethod
+    def of(
         cls,
-        teacher: PreTrainedModel,
-        data: AnyData,
+        model: PreTrainedModel,
+        data: TaskData[Any],
         tokenizer: PreTrainedTokenizerBase,
-        reader: PreTrainedModel | None = None,
-    ) -> Classroom:
-        """Tokenize the rows, for the teacher or for another model that reads them, and number those to train on."""
+        student: PreTrainedModel | None = None,
+    ) -> Teacher:
+        """A teacher with data tokenized for it, or for a student that has a tokenizer of another kind."""
         head = head_of(data.task)
-        made = head.features(data, tokenizer, reader or teacher)
-        train = made.train
+        tokenized = head.tokenize(data, tokenizer, student or model)
+        train = tokenized.train
         if train is not None:
             train = train.add_column(ROW_NUMBER, list(range(len(train))))
-        return cls(teacher, data, head, Features(train, made.evals, tokenizer, made.max_length, made.windows))
+        model.eval().requires_grad_(False)
+        return cls(model, head, replace(tokenized, train=train))
 
-    def trainer(self, kind: type[T], student: PreTrainedModel, recipe: Recipe, settings: Settings, work: Path) -> T:
-        """A trainer for one student, ready to run."""
-        rows, how = self.features.train, shorten(student, settings)
-        assert rows is not None  # check_data says so
-        trainer = kind(
-            student,
-            training_arguments(work, recipe, self.data.task, len(rows), how),
-            train_dataset=rows,
-            eval_dataset=self.features.evals,
-            data_collator=make_collator(self.features, recipe),
-            processing_class=self.features.tokenizer,
-            callbacks=list(settings.callbacks),
-            recipe=recipe,
-            head=self.head,
-            teacher=self.teacher,
-        )
-        trainer.memory = self._remembered(trainer, recipe)
-        trainer.short_teacher = settings.bf16  # where Trainer's own autocast is off, too: its outputs are only copied
-        answers = self.ask() if settings.clock is None else self.ask(settings.clock.now)
-        trainer.watch(self.features, work, answers, keep_last=settings.keep_last)
-        if settings.clock is not None:
-            # Our own students take up to three times as long to evaluate, in integers; soon it is known better.
-            settings.clock.reserve = min(3 * self.seconds, settings.clock.seconds / 4)
-        return trainer
+    @property
+    def data(self) -> TaskData[Any]:
+        """The examples, fitted to the model."""
+        return self.tokenized.data
 
-    def ask(self, now: Callable[[], float] = time.monotonic) -> dict[str, Logits]:
-        """The teacher's answers on the evaluation sets; `now` is the clock by which `seconds` are counted."""
-        if not self.answers:
+    def evaluate(self, now: Callable[[], float] = time.monotonic) -> dict[str, Logits]:
+        """The logits on the evaluation sets, computed once; `now` is the clock by which `seconds` are counted."""
+        if not self.logits:
             start = now()
-            self.answers = predict_sets(self.teacher, self.features, self.head.logits)
+            self.logits = predict_sets(self.model, self.tokenized, self.head.logits)
             self.seconds = now() - start
-        return self.answers
+        return self.logits
 
-    def remember_all(self, tell: Callable[[float], None] = lambda _: None) -> None:
-        """Ask about all training rows before the first student comes, so that none has to pay for the others."""
-        rows = self.features.train
-        if rows is not None and self.teacher.device.type == "cpu" and fits(self.teacher.config, rows[LENGTH]):
-            self.teacher.eval().requires_grad_(False)
-            self.memory = TeacherMemory(self.teacher, rows, Collator(self.features.tokenizer), self.head)
-            self.memory.fill(tell)
+    def predictions(self) -> dict[str, Any]:
+        """What students are compared with."""
+        return {name: self.head.predictions(self.tokenized, name, each) for name, each in self.evaluate().items()}
 
-    def teacher_scores(self) -> dict[str, dict[str, float]]:
-        """How good the teacher is, by set."""
-        return {name: self.head.scores(self.features, name, logits) for name, logits in self.ask().items()}
+    def scores(self) -> ScoresBySet:
+        """How good the teacher is, by evaluation set."""
+        return self.head.scores(self.tokenized, self.evaluate())
 
-    def report(self, trainer: StudentTrainer, measured: dict[str, float], recipe: Recipe, seed: int) -> dict[str, Any]:
-        """What there is to know about a finished student."""
-        history, name = trainer.history, next(iter(self.features.evals))
-        return {
-            "task": self.data.task.name,
-            "bits": str(recipe.bits),
-            "recipe": recipe.name,
-            "metric": main_metric(self.data.task, history.kept["scores"]),
-            "teacher": self.teacher_scores(),
-            "teacher_bytes": 4 * sum(weight.numel() for weight in self.teacher.parameters()),
-            "kept": "last" if history.keep_last else "best",
-            "student": {"best": history.kept, "final": history.evaluations[-1]},
-            "evaluations": history.evaluations,
-            "losses": losses(trainer),
-            "confusion": {
-                "labels": list(getattr(self.data.task, "labels", None) or ()),
-                "teacher": self.head.confusion(self.features, name, self.answers[name]),
-                "student": history.confusion.get(name),
-            },
-            **measured,
-            "train_rows": len(self.features.train or ()),
-            "seed": seed,
-            "versions": versions(),
-        }
+    def report(self) -> TeacherReport:
+        """Its part of a student's report."""
+        first = next(iter(self.tokenized.evals))
+        confusion = None
+        if self.head.task.class_names:
+            confusion = self.head.confusion(self.tokenized, first, self.evaluate()[first])
+        return TeacherReport(self.scores(), 4 * sum(weight.numel() for weight in self.model.parameters()), confusion)
 
-    def _remembered(self, trainer: StudentTrainer, recipe: Recipe) -> TeacherMemory | None:
-        """The memory that all students share, where this one can use it."""
-        rows, collate = self.features.train, trainer.data_collator
-        found = remember(self.teacher, rows, collate, trainer.args, recipe, self.head, self.memory)
-        self.memory = self.memory or found
-        return found
+    def fill_cache(self, progress: Callable[[float], None] = lambda _: None) -> None:
+        """Compute the outputs for all training rows now, where they fit, so that no student's time includes it."""
+        rows = self.tokenized.train
+        if rows is not None and self.model.device.type == "cpu" and fits_in_memory(self.model.config, rows[LENGTH]):
+            self.cache = TeacherCache(self.model, rows, Collator(self.tokenized.tokenizer), self.head)
+            self.cache.fill(progress)
+
+    def cache_for(self, recipe: Recipe, collate: Collator, epochs: float, processes: int = 1) -> TeacherCache | None:
+        """The cache that all students share, where it helps this one; each of several processes has its own.
+
+        Where losses include padding, the teacher has to see the very batch; within one epoch no row comes twice; a GPU
+        computes the teacher's outputs faster than they could be copied to it. A cache that an earlier student filled
+        always helps.
+        """
+        rows, distill = self.tokenized.train_rows, recipe.distill
+        usable = distill.masked and distill.needs_teacher and self.model.device.type == "cpu"
+        helps = usable and (self.cache is not None or epochs > 1)
+        if not helps or not fits_in_memory(self.model.config, rows[LENGTH], MEMORY_SHARE / processes):
+            return None
+        self.cache = self.cache or TeacherCache(self.model, rows, collate, self.head)
+        return self.cache
+
+
+def fitted(data: TaskData[Any], model: PreTrainedModel) -> TaskData[Any]:
+    """The data with the model's order of labels or threshold; an error if they cannot be used to train."""
+    task = data.task
+    if not data.train:
+        raise DataError(f"'{task.name}' has no training {task.unit}")
+    if not data.evals:
+        raise DataError(f"'{task.name}' has no {task.unit} to evaluate on")
+    return task.fit(data, model.config.to_dict())

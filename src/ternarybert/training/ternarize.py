@@ -1,7 +1,8 @@
-"""Distillation-aware ternarization as a job: a fine-tuned model goes in, a packed folder comes out."""
+"""Distillation-aware ternarization: a fine-tuned model goes in, a packed folder comes out."""
 
 from __future__ import annotations
 
+import copy
 import shutil
 from functools import partial
 from pathlib import Path
@@ -11,95 +12,109 @@ from transformers import PreTrainedModel
 
 from ternarybert import packed
 from ternarybert.augment.training_data import Augmentation, augmented, check_augmented, teacher_embeddings
-from ternarybert.errors import DataError, TernaryBertError, UnsupportedModelError
+from ternarybert.data.task import TaskData
+from ternarybert.errors import TernaryBertError, UnsupportedModelError
 from ternarybert.recipe import PRESETS, Recipe
 from ternarybert.storage import check_output_folder
 from ternarybert.student import expose_scores, make_student
+from ternarybert.training.batches import TokenizedData
 from ternarybert.training.checkpoints import check_output, prepare_work
 from ternarybert.training.export import model_card, packed_model
-from ternarybert.training.heads import AnyData, head_of
+from ternarybert.training.heads import head_of
+from ternarybert.training.history import BEST, RunEvaluator
 from ternarybert.training.models import check_tokenizer, load_tokenizer, load_trained, set_dropout
-from ternarybert.training.options import Settings, plan, train
-from ternarybert.training.teacher import Classroom, StudentTrainer
+from ternarybert.training.options import TrainingOptions, run_plan
+from ternarybert.training.report import RunReport
+from ternarybert.training.teacher import Teacher, fitted
+from ternarybert.training.trainer import Trainer
 
-
-class TernarizeTrainer(StudentTrainer):
-    """Distils, and keeps the best student as a packed folder: exactly what was evaluated."""
-
-    def save_best(self, model: Any) -> None:
-        """Pack the student as it is."""
-        packed.write(self.work / "best", packed_model(model, self.recipe), force=True)
-
-    def best_is_whole(self) -> bool:
-        """Whether it can be read; every byte is looked at."""
-        try:
-            packed.read(self.work / "best")
-        except TernaryBertError:
-            return False
-        return True
+RECIPE_FILE = "recipe.yaml"  # by which a student's folder is recognized
 
 
 def ternarize(
-    teacher: str,
-    data: AnyData,
+    teacher: str | Path,
+    data: TaskData[Any],
     output: str | Path,
     recipe: Recipe | None = None,
-    settings: Settings | None = None,
+    options: TrainingOptions | None = None,
     *,
-    student: str | None = None,
+    student: str | Path | None = None,
     augment: Augmentation | None = None,
-) -> dict[str, Any]:
-    """Ternarize `teacher` on the task's texts, write the best student as a packed folder, and return the metrics.
+) -> RunReport:
+    """Ternarize `teacher` on the task's texts, write the best student as a packed folder, and return the report.
 
     The student starts as a copy of the teacher, or from `student`, a shallower model fine-tuned on the same task
     (with `distill.layer_map: uniform`). Labels are only used to score. With `augment` every training row comes with
-    variants, and training takes one epoch unless the recipe says otherwise.
+    variants, and training takes one epoch unless the recipe gives another number.
     """
-    recipe, settings, output = recipe or PRESETS["default"], settings or Settings(), Path(output)
+    recipe, options, output = recipe or PRESETS["default"], options or TrainingOptions(), Path(output)
     if augment is not None:
         check_augmented(data.task)
-        recipe = recipe.override({"schedule.stretch": 1.0})  # variants of every row are time enough
-    check_output(output, settings, "recipe.yaml")
-    check_output_folder(output, replaceable=settings.force and packed.is_packed(output))  # not after hours
+        recipe = recipe.override({"schedule.stretch": 1.0})  # with variants of every row one pass is enough
+    check_output(output, options, RECIPE_FILE)
+    check_output_folder(output, replaceable=options.force and packed.is_packed(output))  # now rather than after hours
     head = head_of(data.task)
     recipe = recipe.for_task(two_stages=head.two_stages)
     network, tokenizer = load_trained(teacher, head), load_tokenizer(teacher)
-    data = check_data(data, network)
-    head = head_of(data.task)
-    expose_scores(network)
-
-    pupil = make_student(load_trained(student or teacher, head), recipe)
-    check_depths(pupil, network, recipe)
     check_tokenizer(tokenizer, network)
-    set_dropout(pupil, recipe.schedule.dropout)
-    note = None
-    if augment is not None:  # takes long, so last of what comes before training
-        own = partial(teacher_embeddings, teacher, network, tokenizer)
-        data, note = augmented(data, augment, own, settings.seed, settings.device)
-    room = Classroom.open(network, data, tokenizer)
-    asked = plan(teacher, data, recipe, settings) | {"student": student, "augmentation": note}
-    work = prepare_work(output, settings, asked)
-    trainer = room.trainer(TernarizeTrainer, pupil, recipe, settings, work)
-    measured = train(trainer, settings, work)
-    more = {"augmentation": note, "precision": settings.precision}
-    metrics = room.report(trainer, measured, recipe, settings.seed) | more
-    if trainer.is_world_process_zero():
-        _write(output, work, tokenizer, room.features.max_length, recipe, metrics, settings)
-    return metrics
+    data = fitted(data, network)
+    start = copy.deepcopy(network) if student is None else load_trained(student, head_of(data.task))
+    expose_scores(network)
+    model = make_student(start, recipe)
+    check_depths(model, network, recipe)
+    set_dropout(model, recipe.schedule.dropout)
+    augmentation = None
+    if augment is not None:  # takes long, so only after all checks
+        own = partial(teacher_embeddings, str(teacher), network, tokenizer)
+        data, augmentation = augmented(data, augment, own, options.seed, options.device)
+
+    plan = run_plan(teacher, data, recipe, options)
+    plan |= {"student": None if student is None else str(student), "augmentation": augmentation}
+    work = prepare_work(output, options, plan)
+    trainer = student_trainer(Teacher.of(network, data, tokenizer), model, recipe, options, work, save=True)
+    trainer.train()
+    report = trainer.report(
+        bits=str(recipe.bits), recipe=recipe.name, precision=options.precision, augmentation=augmentation
+    )
+    if trainer.accelerator.is_main_process:
+        _write(output, work, trainer.tokenized, recipe, report, options)
+    return report
 
 
-def check_data(data: AnyData, teacher: PreTrainedModel) -> AnyData:
-    """The data as the teacher understands them; an error if they do not fit each other."""
-    if not data.train:
-        raise DataError(f"'{data.task.name}' has no training rows")
-    if not data.evals:
-        raise DataError(f"'{data.task.name}' has no rows to evaluate on")
-    fitted: AnyData = head_of(data.task).fit(data, teacher)
-    return fitted
+def student_trainer(
+    teacher: Teacher,
+    model: PreTrainedModel,
+    recipe: Recipe,
+    options: TrainingOptions,
+    work: Path,
+    *,
+    save: bool,
+    optimizer: str = "bertadam",
+) -> Trainer:
+    """A trainer that distills the teacher into `model`; with `save` the best student is packed in the work folder."""
+    budget = options.time_budget
+    if budget is None:
+        teacher.evaluate()
+    else:
+        teacher.evaluate(budget.now)
+        # Our own students take up to three times as long to evaluate, in integers; their first evaluation corrects it.
+        budget.reserve = min(3 * teacher.seconds, budget.seconds / 4)
+    evaluator = RunEvaluator(
+        teacher.head,
+        teacher.tokenized,
+        work,
+        keep_last=options.keep_last,
+        teacher_predictions=teacher.predictions(),
+        save=partial(_save_packed, recipe=recipe) if save else None,
+        is_intact=_is_readable if save else lambda _: True,
+    )
+    return Trainer(
+        model, teacher.head, teacher.tokenized, recipe, options, evaluator, teacher=teacher, optimizer=optimizer
+    )
 
 
 def check_depths(student: PreTrainedModel, teacher: PreTrainedModel, recipe: Recipe) -> None:
-    """A student with fewer layers needs a layer map, and the same width, words and labels."""
+    """A student with fewer layers needs a layer map, and the same width, vocabulary and labels."""
     ours, theirs = student.config, teacher.config
     for what in ("num_labels", "vocab_size", "max_position_embeddings"):
         if getattr(ours, what) != getattr(theirs, what):
@@ -131,22 +146,30 @@ def _names(config: Any) -> str:
     return ", ".join(str(name) for _, name in sorted(config.id2label.items()))
 
 
+def _save_packed(model: PreTrainedModel, folder: Path, recipe: Recipe) -> None:
+    packed.write(folder, packed_model(model, recipe), force=True)
+
+
+def _is_readable(folder: Path) -> bool:
+    """Whether a packed student can be read; every byte is checked."""
+    try:
+        packed.read(folder)
+    except TernaryBertError:
+        return False
+    return True
+
+
 def _write(
-    output: Path,
-    work: Path,
-    tokenizer: Any,
-    max_length: int,
-    recipe: Recipe,
-    metrics: dict[str, Any],
-    settings: Settings,
+    output: Path, work: Path, tokenized: TokenizedData, recipe: Recipe, report: RunReport, options: TrainingOptions
 ) -> None:
-    best = packed.read(work / "best").in_memory()  # its folder is deleted below
-    model = packed.PackedModel(best.config, best.tensors, best.bits, best.recipe, metrics)
-    tokenizer.model_max_length = max_length  # texts are cut as they were in training, wherever the model runs
+    best, tokenizer = packed.read(work / BEST).in_memory(), tokenized.tokenizer  # its folder is deleted below
+    model = packed.PackedModel(best.config, best.tensors, best.bits, best.recipe, report.to_dict())
+    tokenizer.model_max_length = tokenized.max_length  # texts are truncated in use as in training
     tokenizer.save_pretrained(work / "tokenizer")
     files: dict[str, Any] = {path.name: path for path in (work / "tokenizer").iterdir() if path.is_file()}
-    files["recipe.yaml"] = recipe.to_yaml().encode()
-    files["README.md"] = model_card(output.absolute().name, model, metrics).encode()
-    packed.write(output, model, extra_files=files, force=settings.force)
-    if not settings.keep_checkpoints:
+    files[RECIPE_FILE] = recipe.to_yaml().encode()
+    files["README.md"] = model_card(output.absolute().name, model, report).encode()
+    packed.write(output, model, extra_files=files, force=options.force)
+    if not options.keep_checkpoints:
+        del best, model  # their tensors are views of a mapped file, which Windows does not remove while it is mapped
         shutil.rmtree(work)

@@ -1,42 +1,34 @@
-"""A run that ends by the clock: the learning rate falls with time, not with steps, and reaches zero when time is up.
+"""A run that ends after a given time: the learning rate decays with time instead of steps, to zero when time is up.
 
-How many steps fit into ten minutes depends on the method and on what else the machine does, and is not known before.
-With a schedule over time nothing has to be known: a slower method takes fewer steps, and all end when they should.
-Time is counted from the start of the job, preparing and evaluating included; the learning rate follows what is left
-when training begins. A resumed run goes on counting from its
-checkpoint. On a machine that others use too, the processor's time is the fairer measure.
+How many steps fit into ten minutes depends on the method and on what else the machine does. With a schedule over time
+this need not be known: a slower method takes fewer steps, and all of them end on time. Time counts from the start of
+the run, preparation and evaluations included; the learning rate follows what is left when training starts. A resumed
+run continues from the time of its checkpoint. On a shared machine CPU time is the fairer measure.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
-from pathlib import Path
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 
-from transformers import TrainerCallback
-
-from ternarybert.storage import read_json, write_json
-
-UNLIMITED = 10_000_000  # steps; Trainer wants a number
-_NOTE = "clock.json"  # in the work folder
+UNLIMITED = 10_000_000  # steps, while there is no estimate
 
 
-class Clock(TrainerCallback):  # type: ignore[misc]
-    """Counts from the moment it is made; evaluates and saves at equal distances, and stops in time to evaluate."""
+class TimeBudget:
+    """Counts from the moment it is made; decides when to evaluate, to save and to stop."""
 
     def __init__(self, seconds: float, evaluations: int = 3, now: Callable[[], float] = time.monotonic) -> None:
         self.seconds, self.evaluations, self.now = seconds, evaluations, now
-        self.earlier = 0.0  # seconds that runs before this one took up to their last checkpoint
-        self.prepared = 0.0  # seconds that were over when training began
-        self.reserve = 0.0  # seconds to keep for the last evaluation
+        self.earlier = 0.0  # seconds of interrupted runs up to their last checkpoint
+        self.prepared = 0.0  # seconds before the first step
+        self.reserve = 0.0  # seconds to leave for the last evaluation
         self.started = now()
-        self._work = Path()
-        self._asked = 0.0
+        self._next = 1  # number of the next evaluation
 
     @property
     def spent(self) -> float:
-        """Seconds since the job began, interruptions left out."""
+        """Seconds since the run started, without interruptions."""
         return self.earlier + self.now() - self.started
 
     @property
@@ -46,42 +38,44 @@ class Clock(TrainerCallback):  # type: ignore[misc]
 
     @property
     def trained(self) -> float:
-        """The share of the time for training that is over, up to 1: what the learning rate follows."""
+        """The share of the training time that is over, up to 1: the learning rate follows it."""
         whole = max(1e-9, self.seconds - self.reserve - self.prepared)
         return min(1.0, max(0.0, self.spent - self.prepared) / whole)
 
-    def attach(self, work: Path, *, resumed: bool) -> None:
-        """Where to keep the time; a resumed run takes it from there."""
-        self._work = work
-        if resumed and (work / _NOTE).is_file():
-            note = read_json(work / _NOTE)
-            self.earlier, self.prepared = float(note["seconds"]), float(note["prepared"])
+    @property
+    def is_over(self) -> bool:
+        """Whether only time for the last evaluation is left."""
+        return self.progress >= 1.0
 
-    def on_train_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        """Find the next evaluation; those that were before a checkpoint are done."""
-        if state.global_step == 0:
+    def start(self, state: Mapping[str, float] | None = None) -> None:
+        """Begin training; `state` is that of the checkpoint of a resumed run."""
+        if state is None:
             self.prepared = self.spent
+        else:
+            self.earlier, self.prepared = state["seconds"], state["prepared"]
         self._next = int(self.progress * self.evaluations) + 1
 
-    def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        """Ask for an evaluation when one is due, stop when time is up, and guess how many steps it will be."""
-        done, now = self.progress, state.global_step
-        if done >= 1.0:
-            control.should_training_stop = True
-        elif done * self.evaluations >= self._next:
-            self._next = int(done * self.evaluations) + 1
-            control.should_save = True
-            if self.spent + 2 * self.reserve <= self.seconds:  # else there is time for the last evaluation only
-                self._asked = self.now()
-                control.should_evaluate = True
-        # Trainer stops at this number on its own, one step later at the earliest: a bad guess must not end a run.
-        state.max_steps = now if done >= 1.0 else max(now + 2, round(now / max(self.trained, 1e-9)))
+    def state(self) -> dict[str, float]:
+        """What a checkpoint keeps."""
+        return {"seconds": self.spent, "prepared": self.prepared}
 
-    def on_evaluate(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        """The last evaluation will take as long as this one."""
-        if self._asked:
-            self.reserve, self._asked = min(self.now() - self._asked, self.seconds / 2), 0.0
+    def due(self) -> tuple[bool, bool]:
+        """After a step: whether to evaluate, and whether to save a checkpoint."""
+        done = self.progress
+        if done >= 1.0 or done * self.evaluations < self._next:
+            return False, False
+        self._next = int(done * self.evaluations) + 1
+        return self.spent + 2 * self.reserve <= self.seconds, True  # else there is time for the last evaluation only
 
-    def on_save(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        """Note the time that belongs to this checkpoint."""
-        write_json(self._work / _NOTE, {"seconds": self.spent, "prepared": self.prepared})
+    @contextmanager
+    def evaluating(self) -> Iterator[None]:
+        """Around an evaluation: the last one is expected to take as long."""
+        before = self.now()
+        yield
+        self.reserve = min(self.now() - before, self.seconds / 2)
+
+    def estimate_steps(self, step: int) -> int:
+        """How many steps the run will have."""
+        if self.is_over:
+            return step
+        return max(step + 1, round(step / max(self.trained, 1e-9))) if step else UNLIMITED

@@ -1,289 +1,385 @@
-"""Algorithm 1 on top of transformers' Trainer, which brings checkpoints, resuming, trackers and several processes.
+"""The training loop: Algorithm 1 of the paper, on accelerate.
 
-For every batch: the student's layers quantize their weights, the student and the fixed teacher run forward, L is
-computed from logits, hidden states and scores, its gradient with respect to the quantized weights goes to the
-full-precision ones, and BertAdam updates those.
+`Trainer.train` is the algorithm. For each batch, the student's layers ternarize their weights in the forward pass
+(ŵ = Q_w(w), `student/layers.py`), the fixed teacher gives its outputs, L is computed from logits, hidden states and
+attention scores, ∂L/∂ŵ is applied to the full-precision weights w (straight-through), and BertAdam updates those.
 
-MERGED-DOCS:
-Batches of similar lengths in random order.
+Fine-tuning is the same loop without a teacher: L is then the loss on the labels, and the optimizer is AdamW.
 
-Padding is work thrown away, so rows of similar length share a batch. Transformers' own sampler leaves the batches
-sorted from long to short within a large part of an epoch, and draws from the global random state; here the batches are
-shuffled, and an epoch's order depends on seed and epoch alone, so that a resumed run sees the same batches.
-
+A checkpoint holds weights, optimizer, random state and position, so a resumed run equals an uninterrupted one bit for
+bit. A step has the same rows however it is split: k micro-batches, or k processes, equal one batch.
 """
 
 from __future__ import annotations
 
+import json
 import math
+import shutil
+import time
 from collections.abc import Iterator, Sequence
-from functools import partial
+from contextlib import AbstractContextManager, nullcontext
+from itertools import count
+from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors.torch import load_model, save_model
 from torch import Tensor
-from torch.optim import Optimizer
-from torch.utils.data import Sampler
-from transformers import PreTrainedModel, Trainer, TrainerCallback
+from torch.nn.utils import clip_grad_norm_
+from transformers import PreTrainedModel
+from transformers.trainer_utils import set_seed
 
-from ternarybert.errors import DivergedError, NonFiniteError
+from ternarybert.errors import DataError, DivergedError, NonFiniteError, OutputError
 from ternarybert.recipe import ONE_STAGE, TERMS, Recipe
-from ternarybert.student import QuantizedWeight, quantized_layers
-from ternarybert.training.batches import LENGTH
+from ternarybert.training.batches import Batch, Collator, TokenizedData, TrainingBatches
+from ternarybert.training.callbacks import TrainingProgress
+from ternarybert.training.checkpoints import last_checkpoint
+from ternarybert.training.device import make_accelerator, random_state, restore_random_state, set_precision
 from ternarybert.training.heads import Head
-from ternarybert.training.losses import layer_map, loss_attention, loss_hidden, without_padded_keys
-from ternarybert.training.optimizer import BertAdam, linear_schedule, parameter_groups
-from ternarybert.training.teacher_cache import ROW_NUMBER, Target, TeacherMemory
-from ternarybert.training.time_budget import Clock
+from ternarybert.training.history import RunEvaluator
+from ternarybert.training.losses import DistillationOutputs, distillation_losses, teacher_layers
+from ternarybert.training.optimizer import OPTIMIZERS, learning_rate_factor, read_second_moments
+from ternarybert.training.options import TrainingOptions
+from ternarybert.training.report import RunReport, versions
+from ternarybert.training.teacher import Teacher
+from ternarybert.training.teacher_cache import ROW_NUMBER
+from ternarybert.training.time_budget import UNLIMITED
 
-POOL = 50  # batches that are sorted together: more means less padding, fewer means more randomness
-
-
-class SimilarLengths(Sampler[int]):
-    """Row numbers, such that every `batch` neighbours have similar lengths."""
-
-    def __init__(self, lengths: Sequence[int], batch: int, seed: int) -> None:
-        self.lengths = torch.tensor(lengths)
-        self.batch, self.seed, self.epoch = batch, seed, 0
-
-    def set_epoch(self, epoch: int) -> None:
-        """Called by the data loader before each epoch."""
-        self.epoch = epoch
-
-    def __len__(self) -> int:
-        return len(self.lengths)
-
-    def __iter__(self) -> Iterator[int]:
-        generator = torch.Generator().manual_seed(self.seed + self.epoch)
-        rows = torch.randperm(len(self.lengths), generator=generator)
-        batches: list[torch.Tensor] = []
-        for start in range(0, len(rows), POOL * self.batch):
-            pool = rows[start : start + POOL * self.batch]
-            pool = pool[self.lengths[pool].argsort(stable=True)]
-            batches += [pool[i : i + self.batch] for i in range(0, len(pool), self.batch)]
-        # An incomplete batch stays last, or everything after it would straddle two groups.
-        whole = [batch for batch in batches if len(batch) == self.batch]
-        rest = [batch for batch in batches if len(batch) < self.batch]
-        order = torch.randperm(len(whole), generator=generator).tolist()
-        for batch in [whole[i] for i in order] + rest:
-            yield from batch.tolist()
+STATE = "trainer_state.json"  # the file of a checkpoint that is written last
+LOGS_PER_EVALUATION = 5
 
 
-LOSS_BASED = ("lat", "laq")  # methods that read the optimizer's second moments
-TEACHER_TERMS = ("hidden", "attention", "logits")
+class Trainer:
+    """Trains one model: a student with a teacher, or any model on labels."""
 
+    def __init__(
+        self,
+        model: PreTrainedModel,
+        head: Head[Any],
+        tokenized: TokenizedData,
+        recipe: Recipe,
+        options: TrainingOptions,
+        evaluator: RunEvaluator,
+        *,
+        teacher: Teacher | None = None,
+        optimizer: str = "bertadam",
+    ) -> None:
+        """`optimizer` is bertadam, the paper's, or adamw, which suits a new head better."""
+        self.model, self.head, self.tokenized, self.recipe, self.options = model, head, tokenized, recipe, options
+        self.evaluator, self.teacher, self.work = evaluator, teacher, evaluator.work
+        self.uses_autocast = set_precision(model, options)
+        self.accelerator = make_accelerator(options, self.work)
+        self.device = self.accelerator.device
+        self.wrapped = self.accelerator.prepare_model(model)  # on the device; for several processes in DDP
+        self.optimizer = OPTIMIZERS[optimizer](model, recipe.schedule)
+        read_second_moments(model, self.optimizer, recipe)  # loss-aware ternarization needs them
 
-class TellEpoch(TrainerCallback):  # type: ignore[misc]
-    """Tells the sampler its epoch. Accelerate's data loader fails to when a run of several processes is resumed."""
+        self.batches, epochs = self._training_batches()
+        steps = max(1, math.ceil(epochs * self.batches.steps_per_epoch))
+        if options.max_steps > 0:
+            steps, epochs = options.max_steps, options.max_steps * self.batches.step_rows / len(self.batches.rows)
+        self.evaluation_steps = evaluation_steps(steps, options.evaluations)
+        self.log_every = max(1, steps // max(1, options.evaluations) // LOGS_PER_EVALUATION)
+        if options.time_budget is not None:
+            steps, epochs = UNLIMITED, math.inf
+        self.progress = TrainingProgress(0, steps, model)
 
-    def __init__(self, sampler: SimilarLengths) -> None:
-        self.sampler = sampler
+        self.cache, self.teacher_layers = None, []
+        if teacher is not None:
+            teacher.model.to(self.device)
+            self.cache = teacher.cache_for(recipe, self.batches.collate, epochs, self.accelerator.num_processes)
+            self.teacher_layers = teacher_layers(model.config, teacher.model.config, recipe.distill)
 
-    def on_epoch_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        """A resumed run begins in the middle of one."""
-        self.sampler.set_epoch(int(state.epoch or 0))
+        self.losses: list[dict[str, float]] = []  # logged means
+        self.sums: dict[str, float] = {}  # of the loss terms since the last log
+        self.loss_sum = torch.zeros((), device=self.device)  # since the last log
+        self.total_loss, self.last_logged, self.rows_per_second = 0.0, 0, 0.0
 
+    def train(self) -> None:
+        """Algorithm 1."""
+        set_seed(self.options.seed)
+        state = self.load_checkpoint() if self.options.resume else None
+        budget, progress = self.options.time_budget, self.progress
+        if budget is not None and state is None:
+            budget.start()
+        first_step, start = progress.step, time.perf_counter()
+        self.wrapped.train()
+        self._notify("on_start")
+        for micro_batches in self._steps(state):
+            self.set_learning_rate()
+            rows = sum(len(batch["input_ids"]) for batch in micro_batches)
+            for i, batch in enumerate(micro_batches, 1):
+                with self._gradient_exchange(is_last=i == len(micro_batches)):
+                    loss = self.batch_loss(batch)  # student forward, teacher outputs, L
+                    # Micro-batches may differ in size; together they are a mean over the step's rows.
+                    loss = loss * (len(batch["input_ids"]) * len(micro_batches) / rows) / len(micro_batches)
+                    self.accelerator.backward(loss)  # ∂L/∂ŵ becomes the gradient of w
+                self.loss_sum += loss.detach()
+            if self.recipe.schedule.gradient_clip == "global":  # BertAdam itself clips by tensor
+                clip_grad_norm_(self.model.parameters(), 1.0)
+            self.optimizer.step()  # w ← w − η·update
+            self.model.zero_grad()
 
-class BertTrainer(Trainer):  # type: ignore[misc]
-    """Fine-tuning on labels with a linear schedule: how teachers are made, with Trainer's own AdamW.
+            progress.step += 1
+            if budget is not None:
+                progress.steps = budget.estimate_steps(progress.step)
+            progress.evaluation_follows, save = self._due()
+            self._notify("on_step")
+            self.log()
+            if progress.evaluation_follows:
+                self.evaluate()
+            if save:
+                self.save_checkpoint()
+        if self.evaluator.last_step != progress.step:
+            self.evaluate()
+        self.rows_per_second = (progress.step - first_step) * self.batches.step_rows / (time.perf_counter() - start)
+        self._notify("on_end")
+        for tracker in self.accelerator.trackers:
+            tracker.finish()
 
-    Bias correction is on purpose: without it the first steps are three times too large for a fresh task head, and
-    MiniLM on MRPC ended at 71 % accuracy.
-    """
+    @property
+    def is_over(self) -> bool:
+        """Whether all steps are done, or at least one and the time is up."""
+        budget = self.options.time_budget
+        if budget is None:
+            return self.progress.step >= self.progress.steps
+        return self.progress.step > 0 and budget.is_over
 
-    model: Any
-    optimizer: Any
-    lr_scheduler: Any
+    def _steps(self, state: dict[str, Any] | None) -> Iterator[list[Batch]]:
+        """The micro-batches of one step after the other; `state` is the random state of a resumed run."""
+        per_epoch = self.batches.steps_per_epoch
+        # A run that is resumed at the end of an epoch first continues with the zero steps that are left of it.
+        for epoch in count(max(0, self.progress.step - 1) // per_epoch):
+            steps = self.batches.epoch(epoch, skip=self.progress.step - epoch * per_epoch)
+            if state is not None:
+                restore_random_state(state)
+                state = None
+            for micro_batches in steps:
+                if self.is_over:
+                    return
+                yield [{name: value.to(self.device) for name, value in batch.items()} for batch in micro_batches]
+            if self.is_over:
+                return
 
-    # BERT's forward takes any keyword, from which Trainer concludes that the loss is already divided by the number of
-    # accumulated micro-batches. It is not.
-    loss_is_scaled_for_ga = False
-
-    def __init__(self, *args: Any, recipe: Recipe, head: Head, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
-        self.recipe, self.head, self.rows_of_step = recipe, head, 0
-        self.clock: Clock | None = None
-
-    def create_scheduler(self, num_training_steps: int, optimizer: Optimizer | None = None) -> Any:
-        """Linear warm-up and decay, over the steps or by the clock."""
-        if self.lr_scheduler is None:
-            optimizer = self.optimizer if optimizer is None else optimizer
-            warmup, clock = self.recipe.schedule.warmup, self.clock
-            progress = None if clock is None else (lambda _: clock.trained)
-            self.lr_scheduler = linear_schedule(optimizer, num_training_steps, warmup, progress)
-            self._created_lr_scheduler = True
-        return self.lr_scheduler
-
-    def _get_train_sampler(self, train_dataset: Any = None) -> Any:
-        """Similar lengths together, cut by the whole step's batch: the same rows whatever it is divided into."""
-        rows = self.train_dataset if train_dataset is None else train_dataset
-        grouped = self.args.train_sampling_strategy == "group_by_length"
-        lengths = list(rows[LENGTH]) if grouped else [0] * len(rows)  # where all are alike the order is just random
-        step = self.args.train_batch_size * self.args.gradient_accumulation_steps * self.args.world_size
-        sampler = SimilarLengths(lengths, step, self.args.seed)
-        self.add_callback(TellEpoch(sampler))
-        return sampler
-
-    def get_batch_samples(self, *args: Any) -> Any:
-        """The micro-batches of a step; also counts their rows."""
-        batches, count = super().get_batch_samples(*args)
-        self.rows_of_step = sum(len(batch["input_ids"]) for batch in batches)
-        return batches, count
-
-    def share(self, inputs: dict[str, Tensor]) -> float:
-        """What a micro-batch counts for beside the step's others: 1, or less or more where they differ in size.
-
-        The last step of an epoch may have micro-batches of 8 and 1 rows, of which Trainer would take a plain mean.
-        """
-        if not self.rows_of_step:
-            return 1.0
-        share: float = len(inputs["input_ids"]) * self.current_gradient_accumulation_steps / self.rows_of_step
-        return share
-
-    def compute_loss(
-        self, model: Any, inputs: dict[str, Tensor], return_outputs: bool = False, num_items_in_batch: Any = None
-    ) -> Any:
-        """The head's loss on the labels."""
-        inputs = dict(inputs)
-        labels = inputs.pop("labels")
-        outputs = model(**inputs)
-        loss = self.head.loss_labels(self.head.logits(outputs), labels, inputs["attention_mask"])
-        self.require_number(loss, inputs)
-        loss = loss * self.share(inputs)
-        return (loss, outputs) if return_outputs else loss
-
-    def prediction_step(
-        self, model: Any, inputs: dict[str, Tensor], prediction_loss_only: bool, ignore_keys: Any = None
-    ) -> tuple[None, Tensor, Tensor | None]:
-        """Logits only: evaluating needs no teacher and no loss."""
-        inputs = self._prepare_inputs(inputs)
-        labels = inputs.pop("labels", None)
-        with torch.no_grad(), self.compute_loss_context_manager():
-            logits = self.head.logits(model(**inputs))
-        return None, logits.float(), labels
-
-    def require_number(self, loss: Tensor, inputs: dict[str, Tensor]) -> None:
-        """Stop at once when the loss is not a number, and say where."""
+    def batch_loss(self, batch: Batch) -> Tensor:
+        """L = L_trm + L_pred of a batch, with the terms that the recipe and the running stage have."""
+        weights = self.term_weights()
+        inputs = {name: value for name, value in batch.items() if name not in ("labels", ROW_NUMBER)}
+        mask, labels, terms = inputs["attention_mask"], batch.get("labels"), {}
+        student = self.student_outputs(inputs, weights)
+        if weights["hidden"] or weights["attention"] or weights["logits"]:
+            teacher = self.teacher_outputs(inputs, weights, batch.get(ROW_NUMBER))
+            distill, layers = self.recipe.distill, self.teacher_layers
+            terms = distillation_losses(self.head, student, teacher, mask, distill, weights, layers)
+        if weights["labels"]:
+            if labels is None:
+                raise DataError("the recipe has a weight for labels (distill.labels), but the data have none")
+            terms["labels"] = self.head.loss_labels(student.logits, labels, mask)
+        loss = torch.stack([weights[name] * value for name, value in terms.items()]).sum()
         if not math.isfinite(float(loss.detach())):
-            raise self.diverged(f"the loss is {float(loss.detach())}", inputs)
+            raise self._diverged(f"the loss is {float(loss.detach())}", inputs)
+        for name, value in terms.items():
+            self.sums[name] = self.sums.get(name, 0.0) + float(value.detach())
+        self.sums["batches"] = self.sums.get("batches", 0.0) + 1
+        return loss
 
-    def diverged(self, what: str, inputs: dict[str, Tensor]) -> DivergedError:
-        """The error that says where training went wrong, and what to try."""
-        text = self.processing_class.decode(inputs["input_ids"][0], skip_special_tokens=True)
+    def student_outputs(self, inputs: Batch, weights: dict[str, float]) -> DistillationOutputs:
+        """Ternarize the weights and run the student forward."""
+        try:
+            with self.precision():
+                return self._outputs(self.wrapped(**inputs, **_wanted(weights)))
+        except NonFiniteError as error:
+            raise self._diverged(str(error), inputs) from error
+
+    def teacher_outputs(self, inputs: Batch, weights: dict[str, float], rows: Tensor | None) -> DistillationOutputs:
+        """The fixed teacher's outputs, from the cache or computed now."""
+        if self.teacher is None:
+            raise DataError("the recipe distills (distill.hidden, distill.attention, distill.logits) without a teacher")
+        if self.cache is not None and rows is not None:
+            return self.cache(rows, inputs["input_ids"].shape[1])
+        # Also for a student whose own forward pass must not round: these outputs are not quantized.
+        bf16 = torch.autocast(self.device.type, torch.bfloat16, enabled=self.options.bf16)
+        with torch.no_grad(), bf16:
+            return self._outputs(self.teacher.model(**inputs, **_wanted(weights)))
+
+    def term_weights(self) -> dict[str, float]:
+        """The weight of each loss term in the stage that the current step falls into."""
+        done, end = self.progress.step / max(1, self.progress.steps), 0.0
+        for stage in self.recipe.stages or ONE_STAGE:
+            end += stage.share
+            if done < end:
+                break
+        return {term: getattr(self.recipe.distill, term) if term in stage.terms else 0.0 for term in TERMS}
+
+    def set_learning_rate(self) -> None:
+        """Linear warm-up and decay, over the steps or over the time budget."""
+        budget, schedule = self.options.time_budget, self.recipe.schedule
+        done = self.progress.step / self.progress.steps if budget is None else budget.trained
+        for group in self.optimizer.param_groups:
+            group["lr"] = schedule.learning_rate * learning_rate_factor(done, schedule.warmup)
+
+    def log(self) -> None:
+        """Every few steps: the mean loss since the last time, and of a student its terms."""
+        step = self.progress.step
+        if step % self.log_every:
+            return
+        total = float(self.accelerator.reduce(self.loss_sum, "mean"))
+        batches = self.sums.pop("batches")
+        terms = {} if self.teacher is None else {name: value / batches for name, value in self.sums.items()}
+        loss = total / (step - self.last_logged)
+        self.losses.append({"loss": loss, **terms, "step": step})
+        self.total_loss, self.last_logged, self.sums = self.total_loss + total, step, {}
+        self.loss_sum.zero_()
+        values = {"loss": loss, **{f"loss_{name}": value for name, value in terms.items()}}
+        values["learning_rate"] = self.optimizer.param_groups[0]["lr"]
+        self._notify("on_log", values)
+        self._track("train", values)
+
+    def evaluate(self) -> None:
+        """Score the model as it is; the evaluator keeps the best one."""
+        budget, writes = self.options.time_budget, self.accelerator.is_main_process
+        with nullcontext() if budget is None else budget.evaluating():
+            scores = self.evaluator.evaluate(self.model, self.progress.step, self.precision(), writes=writes)
+        self._notify("on_evaluate", scores)
+        self._track("eval", scores)
+
+    def save_checkpoint(self) -> None:
+        """Write everything that the rest of the run depends on; without its state file a checkpoint is incomplete."""
+        folder, budget = self.work / f"checkpoint-{self.progress.step}", self.options.time_budget
+        folder.mkdir(parents=True, exist_ok=True)
+        torch.save(random_state(), folder / f"random_state_{self.accelerator.process_index}.pt")
+        if self.accelerator.is_main_process:
+            save_model(self.model, str(folder / "model.safetensors"))
+            torch.save(self.optimizer.state_dict(), folder / "optimizer.pt")
+        self.accelerator.wait_for_everyone()
+        if not self.accelerator.is_main_process:
+            return
+        state = {
+            "step": self.progress.step,
+            "steps": self.progress.steps,
+            "losses": self.losses,
+            "sums": self.sums,
+            "loss_sum": float(self.loss_sum),
+            "total_loss": self.total_loss,
+            "last_logged": self.last_logged,
+            "time": None if budget is None else budget.state(),
+        }
+        (folder / STATE).write_text(json.dumps(state), encoding="utf-8")
+        for other in self.work.glob("checkpoint-*"):
+            if other != folder:
+                shutil.rmtree(other, ignore_errors=True)
+
+    def load_checkpoint(self) -> dict[str, Any] | None:
+        """Continue from the last checkpoint; its random state, or None if there is no checkpoint."""
+        folder = last_checkpoint(self.work)
+        try:
+            return None if folder is None else self._load(Path(folder))
+        except Exception as error:  # whatever torch, safetensors and json raise about damaged files
+            reason = str(error).strip().split("\n")[0]
+            raise OutputError(
+                f"cannot resume from {folder} ({reason}); remove that folder, or --force to start anew"
+            ) from error
+
+    def _load(self, folder: Path) -> dict[str, Any]:
+        state = json.loads((folder / STATE).read_text(encoding="utf-8"))
+        load_model(self.model, str(folder / "model.safetensors"))
+        self.optimizer.load_state_dict(torch.load(folder / "optimizer.pt", self.device, weights_only=True))
+        self.progress.step, self.progress.steps = state["step"], state["steps"]
+        self.losses, self.sums, self.total_loss = state["losses"], state["sums"], state["total_loss"]
+        self.loss_sum.fill_(state["loss_sum"])
+        self.last_logged = state["last_logged"]
+        if self.options.time_budget is not None:
+            self.options.time_budget.start(state["time"])
+        path = folder / f"random_state_{self.accelerator.process_index}.pt"
+        generators: dict[str, Any] = torch.load(path, weights_only=True)
+        return generators
+
+    def report(self, **more: Any) -> RunReport:
+        """The report of the finished run; `more` are fields that only the caller knows."""
+        history, task, steps = self.evaluator.history, self.head.task, self.progress.step
+        return RunReport(
+            task=task.name,
+            metric=task.main_metric(history.kept.scores),
+            kept="last" if history.keep_last else "best",
+            best=history.kept,
+            final=history.evaluations[-1],
+            evaluations=tuple(history.evaluations),
+            steps=steps,
+            seconds=round(history.seconds, 1),
+            train_rows=len(self.batches.rows),
+            seed=self.options.seed,
+            versions=versions(),
+            labels=task.class_names,
+            confusion=history.confusion.get(next(iter(self.tokenized.evals))),
+            losses=tuple(self.losses),
+            train_loss=(self.total_loss + float(self.loss_sum)) / max(1, steps),
+            examples_per_second=round(self.rows_per_second, 2),
+            teacher=None if self.teacher is None else self.teacher.report(),
+            **more,
+        )
+
+    def precision(self) -> AbstractContextManager[Any]:
+        """Around the model's forward passes."""
+        return torch.autocast(self.device.type, torch.bfloat16) if self.uses_autocast else nullcontext()
+
+    def _training_batches(self) -> tuple[TrainingBatches, float]:
+        """The batches, and for how many epochs."""
+        schedule, task, parts = self.recipe.schedule, self.head.task, self.options.accumulation
+        batch = schedule.batch_size or task.batch_size
+        if batch % parts:
+            raise OutputError(f"a batch of {batch} does not divide into {parts} micro-batches")
+        batches = TrainingBatches(
+            self.tokenized.train_rows,
+            Collator(self.tokenized.tokenizer, schedule.pad, self.tokenized.max_length),
+            batch // parts,
+            parts,
+            self.options.seed,
+            by_length=schedule.pad == "dynamic",
+            process=self.accelerator.process_index,
+            processes=self.accelerator.num_processes,
+        )
+        return batches, schedule.epochs or task.epochs * schedule.stretch
+
+    def _outputs(self, outputs: Any) -> DistillationOutputs:
+        hidden, scores = outputs.hidden_states or (), outputs.attentions or ()
+        return DistillationOutputs(self.head.logits(outputs).float(), _float32(hidden), _float32(scores))
+
+    def _gradient_exchange(self, *, is_last: bool) -> AbstractContextManager[Any]:
+        """Processes exchange gradients after their last micro-batch only."""
+        return nullcontext() if is_last else self.accelerator.no_sync(self.wrapped)
+
+    def _due(self) -> tuple[bool, bool]:
+        """Whether to evaluate, and to save, after this step."""
+        if self.options.time_budget is not None:
+            return self.options.time_budget.due()
+        due = self.progress.step in self.evaluation_steps
+        return due, due
+
+    def _notify(self, event: str, *values: Any) -> None:
+        for callback in self.options.callbacks:
+            getattr(callback, event)(self.progress, *values)
+
+    def _track(self, part: str, values: dict[str, float]) -> None:
+        self.accelerator.log({f"{part}/{name}": value for name, value in values.items()}, self.progress.step)
+
+    def _diverged(self, what: str, inputs: Batch) -> DivergedError:
+        text = self.tokenized.tokenizer.decode(inputs["input_ids"][0], skip_special_tokens=True)
         return DivergedError(
-            f"{what} at step {self.state.global_step + 1}, in a batch of {len(inputs['input_ids'])} that begins with "
+            f"{what} at step {self.progress.step + 1}, in a batch of {len(inputs['input_ids'])} that begins with "
             f"'{text[:60]}'; try a smaller --learning-rate"
         )
 
 
-class DistillTrainer(BertTrainer):
-    """Distillation-aware ternarization."""
-
-    def __init__(self, *args: Any, teacher: PreTrainedModel, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
-        self.teacher = teacher.eval().requires_grad_(False).to(self.args.device)
-        self.memory: TeacherMemory | None = None
-        self.short_teacher = False  # whether it is asked in bfloat16
-        self.sums: dict[str, float] = {}  # loss terms since the last log
-        config, map_name = self.model.config, self.recipe.distill.layer_map
-        depth = teacher.config.num_hidden_layers
-        self.teacher_layers = (
-            layer_map(config.num_hidden_layers, depth) if map_name == "uniform" else list(range(1, depth + 1))
-        )
-
-    def create_optimizer(self, model: Any = None) -> Any:
-        """BertAdam, whose second moments LAT and LAQ read."""
-        if self.optimizer is None:
-            schedule = self.recipe.schedule
-            groups = parameter_groups(self.model, schedule.weight_decay)
-            clip = schedule.gradient_clip == "tensor"
-            self.optimizer = BertAdam(groups, lr=schedule.learning_rate, clip_tensors=clip)
-            read_second_moments(self.model, self.optimizer, self.recipe)
-        return self.optimizer
-
-    def compute_loss(
-        self, model: Any, inputs: dict[str, Tensor], return_outputs: bool = False, num_items_in_batch: Any = None
-    ) -> Any:
-        """L = L_trm + L_pred, with the terms that the recipe and the running stage have."""
-        inputs = dict(inputs)
-        labels, rows = inputs.pop("labels", None), inputs.pop(ROW_NUMBER, None)
-        weights = self.term_weights()
-        wanted = {"output_hidden_states": weights["hidden"] > 0, "output_attentions": weights["attention"] > 0}
-        try:
-            outputs = model(**inputs, **wanted)
-        except NonFiniteError as error:
-            raise self.diverged(str(error), inputs) from error
-        student = self.target(outputs)
-        if not any(weights[name] for name in TEACHER_TERMS):
-            target = student  # never looked at
-        elif self.memory is not None and rows is not None:
-            target = self.memory(rows, inputs["input_ids"].shape[1])
-        else:
-            with torch.no_grad(), torch.autocast(self.args.device.type, torch.bfloat16, enabled=self.short_teacher):
-                target = self.target(self.teacher(**inputs, **wanted))
-        terms = self.loss_terms(student, target, labels, inputs["attention_mask"], weights)
-        loss = torch.stack([weights[name] * value for name, value in terms.items()]).sum()
-        self.require_number(loss, inputs)
-        for name, value in terms.items():
-            self.sums[name] = self.sums.get(name, 0.0) + float(value.detach())
-        self.sums["batches"] = self.sums.get("batches", 0.0) + 1
-        loss = loss * self.share(inputs)
-        return (loss, outputs) if return_outputs else loss
-
-    def target(self, outputs: Any) -> Target:
-        """What the losses read of a model's outputs."""
-        return Target(self.head.logits(outputs).float(), outputs.hidden_states or (), outputs.attentions or ())
-
-    def loss_terms(
-        self, student: Target, teacher: Target, labels: Tensor | None, mask: Tensor, weights: dict[str, float]
-    ) -> dict[str, Tensor]:
-        """The loss terms that count, unweighted."""
-        distill, terms = self.recipe.distill, {}
-        real = mask if distill.masked else None
-        if weights["hidden"]:
-            picked = [teacher.hidden_states[layer] for layer in [0, *self.teacher_layers]]
-            terms["hidden"] = loss_hidden(student.hidden_states, picked, real)
-        if weights["attention"]:
-            ours, theirs = list(student.attentions), [teacher.attentions[layer - 1] for layer in self.teacher_layers]
-            if real is None:
-                ours, theirs = ([without_padded_keys(a, mask) for a in scores] for scores in (ours, theirs))
-            terms["attention"] = loss_attention(ours, theirs, real)
-        if weights["logits"]:
-            terms["logits"] = self.head.loss_pred(student.logits, teacher.logits, real, distill.sce)
-        if weights["labels"]:
-            if labels is None:
-                raise DivergedError("the recipe weighs labels (distill.labels), but the data have none")
-            terms["labels"] = self.head.loss_labels(student.logits, labels, mask)
-        return terms
-
-    def term_weights(self) -> dict[str, float]:
-        """The weight of each loss term in the stage that the current step falls into."""
-        progress = self.state.global_step / max(1, self.state.max_steps)
-        end = 0.0
-        for stage in self.recipe.stages or ONE_STAGE:
-            end += stage.share
-            if progress < end:
-                break
-        return {term: getattr(self.recipe.distill, term) if term in stage.terms else 0.0 for term in TERMS}
-
-    def log(self, logs: dict[str, float], *args: Any, **kwargs: Any) -> None:
-        """Add the mean of every loss term since the last log."""
-        if "loss" in logs and self.sums:
-            batches = self.sums.pop("batches")
-            logs.update({f"loss_{name}": total / batches for name, total in self.sums.items()})
-            self.sums = {}
-        super().log(logs, *args, **kwargs)
+def evaluation_steps(steps: int, evaluations: int) -> set[int]:
+    """After which steps to evaluate: `evaluations` times, evenly spaced, the last time at the end."""
+    times = max(1, evaluations)
+    return {-(-steps * i // times) for i in range(1, times + 1)}
 
 
-def read_second_moments(student: torch.nn.Module, optimizer: Optimizer, recipe: Recipe) -> None:
-    """Let the student's layers see the optimizer's second moments of their own weights."""
-    if recipe.weight.method not in LOSS_BASED and recipe.embedding.method not in LOSS_BASED:
-        return
-    for _, layer in quantized_layers(student):
-        layer.second_moment = partial(_second_moment, optimizer, layer)
+def _wanted(weights: dict[str, float]) -> dict[str, bool]:
+    return {"output_hidden_states": weights["hidden"] > 0, "output_attentions": weights["attention"] > 0}
 
 
-def _second_moment(optimizer: Optimizer, layer: QuantizedWeight) -> Tensor | None:
-    # Not `state[...]`: that would make an empty entry, which the optimizer takes for an initialised one.
-    moment: Tensor | None = optimizer.state.get(layer.weight, {}).get("exp_avg_sq")
-    return moment
+def _float32(values: Sequence[Tensor]) -> list[Tensor]:
+    """What autocast computed in bfloat16 as float32; all else, such as float64, as it is."""
+    return [value.float() if value.dtype is torch.bfloat16 else value for value in values]

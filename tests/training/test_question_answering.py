@@ -6,23 +6,25 @@ import json
 import numpy as np
 import pytest
 import torch
-from transformers import AutoConfig, AutoTokenizer, TrainerCallback
+from transformers import AutoConfig, AutoTokenizer
 
 import ternarybert
 from ternarybert import packed
-from ternarybert.data import SQUAD, SquadData, answering_task
+from ternarybert.data import SQUAD, TaskData, answering_task
 from ternarybert.data.squad.task import OWN
 from ternarybert.errors import DataError, UnsupportedModelError
 from ternarybert.recipe import ONE_STAGE, PRESETS, TWO_STAGES, Recipe
 from ternarybert.runtime.evaluate import evaluate as native_evaluate
 from ternarybert.student import quantized_layers
-from ternarybert.training.batches import Collator, tokenize_questions
+from ternarybert.training.batches import Collator
+from ternarybert.training.callbacks import TrainingCallback
+from ternarybert.training.heads.question_answering import tokenize_questions
 from ternarybert.training.losses import loss_attention, loss_hidden, loss_pred_spans
-from ternarybert.training.options import Settings
-from ternarybert.training.ternarize import TernarizeTrainer
+from ternarybert.training.options import TrainingOptions
+from ternarybert.training.trainer import Trainer
 from tests import tiny
 
-QUICK = Settings(device="cpu", evaluations=2)
+QUICK = TrainingOptions(device="cpu", evaluations=2)
 SHORT = {"max_length": 40, "stride": 16, "batch_size": 8, "epochs": 1}
 EAGER = Recipe().override(
     {
@@ -35,9 +37,9 @@ EAGER = Recipe().override(
 STUDENT = PRESETS["default"].override({"schedule.epochs": "6", "schedule.learning_rate": "1e-3"})
 
 
-def squad(silent: bool = False) -> SquadData:
+def squad(silent: bool = False) -> TaskData:
     task = dataclasses.replace(SQUAD["squad_v2" if silent else "squad"], **SHORT)
-    return SquadData(task, tiny.questions(64, silent=silent), {"dev": tiny.questions(24, start=100, silent=silent)})
+    return TaskData(task, tiny.questions(64, silent=silent), {"dev": tiny.questions(24, start=100, silent=silent)})
 
 
 @pytest.fixture(scope="module")
@@ -64,9 +66,9 @@ def test_windows_are_padded_at_their_end(teachers):
 def test_teachers_learn_with_eager_attention_on_a_processor(teachers, tmp_path):
     seen = []
 
-    class Look(TrainerCallback):
-        def on_step_end(self, args, state, control, model, **_):
-            seen.append(model.config._attn_implementation)
+    class Look(TrainingCallback):
+        def on_step(self, progress):
+            seen.append(progress.model.config._attn_implementation)
 
     quick = dataclasses.replace(QUICK, max_steps=1, callbacks=(Look(),))
     ternarybert.finetune(teachers[False][0], squad(), tmp_path / "out", EAGER, quick)
@@ -74,29 +76,29 @@ def test_teachers_learn_with_eager_attention_on_a_processor(teachers, tmp_path):
     assert "eager" not in (tmp_path / "out" / "config.json").read_text()
 
 
-class StopAt(TrainerCallback):
+class StopAt(TrainingCallback):
     def __init__(self, step):
         self.step = step
 
-    def on_step_end(self, args, state, control, **_):
-        if state.global_step == self.step:
+    def on_step(self, progress):
+        if progress.step == self.step:
             raise KeyboardInterrupt
 
 
 @pytest.mark.parametrize("silent", [False, True])
 def test_a_teacher_its_student_and_their_scores(teachers, tmp_path, silent):
     teacher, report = teachers[silent]
-    assert report["metric"] == "f1"
-    assert report["best"]["scores"]["f1"] >= 90.0
-    assert report["confusion"] == {"labels": [], "model": None}
+    assert report.metric == "f1"
+    assert report.best.scores["f1"] >= 90.0
+    assert report.to_dict()["confusion"] == {"labels": [], "model": None}
 
     metrics = ternarybert.ternarize(teacher, squad(silent), tmp_path / "out", STUDENT, QUICK)
-    best = metrics["student"]["best"]["sets"]["dev"]
+    best = metrics.best.sets["dev"]
     assert best["f1"] >= 85.0
     assert {"exact", "f1", "agreement"} <= set(best)
     assert ("NoAns_f1" in best) == silent
-    assert metrics["metric"] == "f1"
-    assert json.loads((tmp_path / "out" / "metrics.json").read_text()) == json.loads(json.dumps(metrics))
+    assert metrics.metric == "f1"
+    assert json.loads((tmp_path / "out" / "metrics.json").read_text()) == json.loads(json.dumps(metrics.to_dict()))
 
     judged = ternarybert.evaluate(tmp_path / "out", squad(silent), teacher=teacher)
     assert judged["sets"]["dev"]["f1"] == pytest.approx(best["f1"])
@@ -104,7 +106,7 @@ def test_a_teacher_its_student_and_their_scores(teachers, tmp_path, silent):
     assert judged["confusion"] == {"labels": [], "sets": {"dev": None}}
     itself = ternarybert.evaluate(teacher, squad(silent), teacher=teacher)
     assert itself["scores"]["agreement"] == 100.0
-    assert itself["scores"]["f1"] == pytest.approx(report["best"]["scores"]["f1"])
+    assert itself["scores"]["f1"] == pytest.approx(report.best.scores["f1"])
 
 
 def test_the_packed_student_says_without_torch_that_there_is_no_answer(teachers, tmp_path):
@@ -125,12 +127,12 @@ def test_the_packed_student_says_without_torch_that_there_is_no_answer(teachers,
 
 def test_the_threshold_that_was_found_goes_with_the_model(teachers, tmp_path):
     teacher, report = teachers[True]
-    found = report["best"]["sets"]["dev"]["best_f1_thresh"]
+    found = report.best.sets["dev"]["best_f1_thresh"]
     said = answering_task(AutoConfig.from_pretrained(teacher).to_dict())
     assert said == dataclasses.replace(SQUAD["squad_v2"], max_length=40, stride=16, null_threshold=found)
 
     metrics = ternarybert.ternarize(teacher, squad(True), tmp_path / "out", STUDENT, QUICK)
-    best = metrics["student"]["best"]["sets"]["dev"]
+    best = metrics.best.sets["dev"]
     config = packed.read(tmp_path / "out").config
     assert answering_task(config).null_threshold == pytest.approx(best["best_f1_thresh"])
     assert f"{best['best_f1_thresh']:.4f}" in (tmp_path / "out" / "README.md").read_text()
@@ -144,7 +146,7 @@ def test_the_threshold_of_the_first_set_holds_for_all(teachers, tmp_path):
     data.evals["silent"] = [dataclasses.replace(question, answers=()) for question in tiny.questions(20, start=300)]
     data.evals["answered"] = tiny.questions(12, start=400)
     metrics = ternarybert.ternarize(teacher, data, tmp_path / "out", STUDENT.override({"schedule.epochs": "1"}), QUICK)
-    told, judged = metrics["student"]["best"], ternarybert.evaluate(tmp_path / "out", data)
+    told, judged = metrics.best, ternarybert.evaluate(tmp_path / "out", data)
     assert told["sets"]["silent"]["best_f1"] > told["sets"]["silent"]["f1"], "nothing to confuse"
     for name, scores in judged["sets"].items():
         assert scores["f1"] == pytest.approx(told["sets"][name]["f1"]), name
@@ -156,11 +158,11 @@ def test_the_packed_folder_is_the_student_that_was_evaluated(teachers, tmp_path)
     teacher, _ = teachers[False]
     kept = {}
 
-    class Keep(TrainerCallback):
-        def on_evaluate(self, args, state, control, model=None, **_):
-            kept["model"] = model
+    class Keep(TrainingCallback):
+        def on_evaluate(self, progress, scores):
+            kept["model"] = progress.model
 
-    settings = Settings(device="cpu", evaluations=1, callbacks=(Keep(),))
+    settings = TrainingOptions(device="cpu", evaluations=1, callbacks=(Keep(),))
     ternarybert.ternarize(teacher, squad(), tmp_path / "out", STUDENT, settings)
     loaded, student = ternarybert.load_torch(tmp_path / "out"), kept["model"].eval()
     assert type(loaded).__name__ == "BertForQuestionAnswering"
@@ -180,11 +182,11 @@ def trainer_of(teachers, work, recipe, monkeypatch):
     """The trainer of a run, caught before its first step."""
     caught = {}
 
-    def train(self, **_):
+    def train(self):
         caught["trainer"] = self
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(TernarizeTrainer, "train", train)
+    monkeypatch.setattr(Trainer, "train", train)
     with pytest.raises(KeyboardInterrupt):
         ternarybert.ternarize(teachers[False][0], squad(), work / "out", recipe, QUICK)
     return caught["trainer"]
@@ -193,13 +195,14 @@ def trainer_of(teachers, work, recipe, monkeypatch):
 @pytest.mark.parametrize("preset", ["default", "reference"])
 def test_the_loss_is_l_trm_plus_l_pred(teachers, tmp_path, monkeypatch, preset):
     trainer = trainer_of(teachers, tmp_path, PRESETS[preset], monkeypatch)
-    batch = trainer.data_collator([trainer.train_dataset[i] for i in range(8)])
+    batch = trainer.batches.collate([trainer.batches.rows[i] for i in range(8)])
     batch.pop("row")
     inputs = {name: value for name, value in batch.items() if name != "labels"}
     wanted = {"output_hidden_states": True, "output_attentions": True}
     with torch.no_grad():
-        loss = trainer.compute_loss(trainer.model.eval(), dict(batch))
-        student, teacher = trainer.model(**inputs, **wanted), trainer.teacher(**inputs, **wanted)
+        trainer.model.eval()
+        loss = trainer.batch_loss(dict(batch))
+        student, teacher = trainer.model(**inputs, **wanted), trainer.teacher.model(**inputs, **wanted)
     ours, theirs = (torch.stack([o.start_logits, o.end_logits], 1) for o in (student, teacher))
     assert ours.shape[0] == 8
     assert trainer.sums["logits"] == pytest.approx(
@@ -225,12 +228,11 @@ def test_the_paper_trains_in_two_stages(teachers, tmp_path):
     """L_trm alone in the first half, and the folder says so; whoever asks for one stage gets one."""
     seen = []
 
-    class Watch(TrainerCallback):
-        def on_log(self, args, state, control, logs=None, **_):
-            if "loss" in logs:
-                seen.append("loss_logits" in logs)
+    class Watch(TrainingCallback):
+        def on_log(self, progress, values):
+            seen.append("loss_logits" in values)
 
-    settings = Settings(device="cpu", evaluations=4, max_steps=8, callbacks=(Watch(),))
+    settings = TrainingOptions(device="cpu", evaluations=4, max_steps=8, callbacks=(Watch(),))
     ternarybert.ternarize(teachers[False][0], squad(), tmp_path / "two", PRESETS["paper"], settings)
     assert seen == [False] * 4 + [True] * 4
     used = Recipe.load(tmp_path / "two" / "recipe.yaml")
@@ -249,14 +251,14 @@ def test_interrupted_and_resumed_equals_uninterrupted(teachers, tmp_path, method
     recipe = PRESETS["paper"].override(
         {"weight.method": method, "embedding.method": method, "schedule.learning_rate": "1e-3"}
     )
-    settings = Settings(device="cpu", evaluations=6, max_steps=12)
+    settings = TrainingOptions(device="cpu", evaluations=6, max_steps=12)
     whole = ternarybert.ternarize(teachers[True][0], squad(True), tmp_path / "whole", recipe, settings)
     interrupted = dataclasses.replace(settings, callbacks=(StopAt(stop),))
     with pytest.raises(KeyboardInterrupt):
         ternarybert.ternarize(teachers[True][0], squad(True), tmp_path / "part", recipe, interrupted)
     again = dataclasses.replace(settings, resume=True)
     resumed = ternarybert.ternarize(teachers[True][0], squad(True), tmp_path / "part", recipe, again)
-    assert whole["evaluations"] == resumed["evaluations"]
+    assert whole.evaluations == resumed.evaluations
     files = [(tmp_path / name / "model.safetensors").read_bytes() for name in ("whole", "part")]
     assert files[0] == files[1]
 
@@ -264,12 +266,12 @@ def test_interrupted_and_resumed_equals_uninterrupted(teachers, tmp_path, method
 def test_questions_that_nobody_answered_are_enough_to_distil(teachers, tmp_path):
     bare = squad()
     silent = [dataclasses.replace(question, answers=None) for question in bare.train]
-    bare = SquadData(bare.task, silent[:40], {"dev": silent[40:]})
+    bare = TaskData(bare.task, silent[:40], {"dev": silent[40:]})
     metrics = ternarybert.ternarize(teachers[False][0], bare, tmp_path / "out", PRESETS["default"], QUICK)
-    assert metrics["metric"] == "agreement"
-    assert metrics["teacher"] == {"dev": {}}
+    assert metrics.metric == "agreement"
+    assert metrics.teacher.scores == {"dev": {}}
     assert set(ternarybert.evaluate(tmp_path / "out", bare, teacher=teachers[False][0])["scores"]) == {"agreement"}
-    with pytest.raises(DataError, match="to judge by have no 'answers'"):
+    with pytest.raises(DataError, match="have no labels or 'answers'"):
         ternarybert.evaluate(tmp_path / "out", bare)
     with pytest.raises(DataError, match="needs training questions with 'answers'"):
         ternarybert.finetune(teachers[False][0], bare, tmp_path / "never", EAGER, QUICK)
@@ -279,7 +281,7 @@ def test_windows_without_a_label_serve_distillation_only():
     """In training on labels they are left out; a question that nobody answered is one."""
     data = squad()
     mixed = [dataclasses.replace(q, answers=None) if i % 4 == 0 else q for i, q in enumerate(data.train)]
-    data = SquadData(data.task, mixed, {})
+    data = TaskData(data.task, mixed, {})
     whole, part = (tokenize_questions(data, tiny.tokenizer(), labelled=wanted).train for wanted in (False, True))
     assert min(min(pair) for pair in part["labels"]) == 0
     assert len(whole) - len(part) == sum(pair == [-1, -1] for pair in whole["labels"]) > 0
@@ -311,14 +313,14 @@ def test_batches_are_padded_and_have_token_types_where_the_model_does():
 
 def test_wrong_heads(teachers, data, tmp_path):
     classifier, teacher = tiny.save(tmp_path / "classifier"), teachers[False][0]
-    message = r"no question-answering head \(it is a BertForSequenceClassification\); make a teacher of it first"
+    message = r"no question-answering head \(it is a BertForSequenceClassification\)"
     with pytest.raises(UnsupportedModelError, match=message):
         ternarybert.ternarize(classifier, squad(), tmp_path / "out", STUDENT, QUICK)
     with pytest.raises(UnsupportedModelError, match=message):
         ternarybert.evaluate(classifier, squad())
     with pytest.raises(UnsupportedModelError, match=r"no classification head \(it is a BertForQuestionAnswering"):
         ternarybert.ternarize(teacher, data, tmp_path / "out", STUDENT, QUICK)
-    short = Settings(device="cpu", evaluations=1, max_steps=1)
+    short = TrainingOptions(device="cpu", evaluations=1, max_steps=1)
     ternarybert.ternarize(classifier, data, tmp_path / "packed", STUDENT, short)
     with pytest.raises(UnsupportedModelError, match="no question-answering head"):
         ternarybert.evaluate(tmp_path / "packed", squad())
@@ -327,7 +329,7 @@ def test_wrong_heads(teachers, data, tmp_path):
 def test_a_classifier_can_become_a_teacher(tmp_path):
     """Its head is replaced by one with two outputs, whatever number of classes it had."""
     classifier = tiny.save(tmp_path / "classifier", num_labels=3)
-    short = Settings(device="cpu", evaluations=1, max_steps=2)
+    short = TrainingOptions(device="cpu", evaluations=1, max_steps=2)
     ternarybert.finetune(classifier, squad(), tmp_path / "teacher", EAGER, short)
     config = AutoConfig.from_pretrained(tmp_path / "teacher")
     assert (config.num_labels, config.architectures) == (2, ["BertForQuestionAnswering"])
@@ -336,13 +338,13 @@ def test_a_classifier_can_become_a_teacher(tmp_path):
 def test_missing_parts(teachers, tmp_path):
     data = squad()
     with pytest.raises(DataError, match="'squad' has no training questions"):
-        ternarybert.finetune(teachers[False][0], SquadData(data.task, None, data.evals), tmp_path / "t", EAGER, QUICK)
-    with pytest.raises(DataError, match="no training rows"):
-        ternarybert.ternarize(teachers[False][0], SquadData(data.task, None, data.evals), tmp_path / "a", None, QUICK)
-    with pytest.raises(DataError, match="no rows to evaluate on"):
-        ternarybert.ternarize(teachers[False][0], SquadData(data.task, data.train, {}), tmp_path / "b", None, QUICK)
+        ternarybert.finetune(teachers[False][0], TaskData(data.task, None, data.evals), tmp_path / "t", EAGER, QUICK)
+    with pytest.raises(DataError, match="no training questions"):
+        ternarybert.ternarize(teachers[False][0], TaskData(data.task, None, data.evals), tmp_path / "a", None, QUICK)
     with pytest.raises(DataError, match="no questions to evaluate on"):
-        ternarybert.evaluate(teachers[False][0], SquadData(data.task, data.train, {}))
+        ternarybert.ternarize(teachers[False][0], TaskData(data.task, data.train, {}), tmp_path / "b", None, QUICK)
+    with pytest.raises(DataError, match="no questions to evaluate on"):
+        ternarybert.evaluate(teachers[False][0], TaskData(data.task, data.train, {}))
 
 
 def test_a_teacher_with_other_windows_is_asked_in_its_own_way(teachers, tmp_path):
@@ -355,7 +357,7 @@ def test_a_teacher_with_other_windows_is_asked_in_its_own_way(teachers, tmp_path
     )
 
 
-def own(data: SquadData) -> SquadData:
+def own(data: TaskData) -> TaskData:
     """The same questions as if they came from the user's own file."""
     task = dataclasses.replace(SQUAD["squad"], **SHORT, name="mine", version=OWN)
     return dataclasses.replace(data, task=task)
@@ -371,19 +373,19 @@ def test_the_threshold_of_the_teacher_outlives_questions_that_do_not_tell_it(tea
             [dataclasses.replace(q, answers=answers(q)) for q in questions if name == "bare" or q.answers]
             for questions in (asked.train, asked.evals["dev"])
         ]
-        data = own(SquadData(asked.task, parts[0], {"dev": parts[1]}))
+        data = own(TaskData(asked.task, parts[0], {"dev": parts[1]}))
         metrics = ternarybert.ternarize(teacher, data, tmp_path / name, STUDENT, QUICK)
-        assert metrics["metric"] == ("agreement" if name == "bare" else "f1")
+        assert metrics.metric == ("agreement" if name == "bare" else "f1")
         assert answering_task(packed.read(tmp_path / name).config).null_threshold == known
 
 
 def test_a_task_with_silence_judged_by_questions_that_all_have_answers(teachers, tmp_path):
     """The best threshold is not to be found there, and F1 is what counts."""
     data = squad(True)
-    data = SquadData(data.task, data.train, {"dev": [q for q in data.evals["dev"] if q.answers]})
+    data = TaskData(data.task, data.train, {"dev": [q for q in data.evals["dev"] if q.answers]})
     metrics = ternarybert.ternarize(teachers[True][0], data, tmp_path / "out", STUDENT, QUICK)
-    assert metrics["metric"] == "f1"
-    assert "best_f1" not in metrics["student"]["best"]["scores"]
+    assert metrics.metric == "f1"
+    assert "best_f1" not in metrics.best.scores
 
 
 def test_a_model_that_is_never_silent_is_not_silent_when_it_is_scored(teachers, tmp_path):
@@ -393,7 +395,7 @@ def test_a_model_that_is_never_silent_is_not_silent_when_it_is_scored(teachers, 
     for judged in (ternarybert.evaluate(teacher, data), native_evaluate(tmp_path / "out", data)):
         assert judged["scores"]["NoAns_exact"] == 0.0
         assert judged["scores"]["HasAns_exact"] > 0.0
-    answered = SquadData(data.task, data.train, {"dev": [q for q in data.evals["dev"] if q.answers]})
+    answered = TaskData(data.task, data.train, {"dev": [q for q in data.evals["dev"] if q.answers]})
     ternarybert.ternarize(teacher, answered, tmp_path / "never", STUDENT, QUICK)
     assert packed.read(tmp_path / "never").config["question_answering"]["null_threshold"] is None
 
@@ -401,8 +403,8 @@ def test_a_model_that_is_never_silent_is_not_silent_when_it_is_scored(teachers, 
 def test_a_teacher_cannot_be_judged_by_questions_that_nobody_answered(teachers, tmp_path):
     data = squad()
     bare = [dataclasses.replace(question, answers=None) for question in data.evals["dev"]]
-    with pytest.raises(DataError, match="to judge by have no 'answers'"):
-        ternarybert.finetune(teachers[False][0], SquadData(data.task, data.train, {"dev": bare}), tmp_path / "t")
+    with pytest.raises(DataError, match="have no labels or 'answers'"):
+        ternarybert.finetune(teachers[False][0], TaskData(data.task, data.train, {"dev": bare}), tmp_path / "t")
 
 
 @pytest.mark.parametrize("engine", ["torch", "native"])
@@ -422,14 +424,14 @@ def test_both_models_are_compared_as_they_are_used(teachers, tmp_path):
     """The same figures in training and afterwards, in both engines: each answers with its own threshold."""
     teacher, report = teachers[True]
     metrics = ternarybert.ternarize(teacher, squad(True), tmp_path / "out", STUDENT, QUICK)
-    kept = metrics["student"]["best"]["sets"]["dev"]
+    kept = metrics.best.sets["dev"]
     assert kept["f1"] == pytest.approx(kept["best_f1"])
-    assert metrics["teacher"]["dev"]["f1"] == pytest.approx(report["best"]["scores"]["f1"])
+    assert metrics.teacher.scores["dev"]["f1"] == pytest.approx(report.best.scores["f1"])
     told: list[str] = []
-    judged = ternarybert.evaluate(tmp_path / "out", squad(True), teacher=teacher, tell=told.append)["sets"]["dev"]
+    judged = ternarybert.evaluate(tmp_path / "out", squad(True), teacher=teacher, status=told.append)["sets"]["dev"]
     assert judged == pytest.approx(kept)
     small = tmp_path / "out"
-    native = native_evaluate(small, squad(True), teacher=small, tell=told.append)["sets"]["dev"]
+    native = native_evaluate(small, squad(True), teacher=small, status=told.append)["sets"]["dev"]
     ends = [text for text in told if text.endswith(" on dev: 100%")]
     assert ends == [f"evaluating {name} on dev: 100%" for name in ("out", "True", "the model", "the teacher")]
     assert native.pop("agreement") == 100.0

@@ -1,0 +1,22 @@
+"""One head for each kind of task: what training and evaluation need to know about it.
+
+A new kind is a new file with a subclass of `Head`, and an entry in `HEADS`.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ternarybert.data.task import Task
+from ternarybert.training.heads.base import Head
+from ternarybert.training.heads.classification import ClassificationHead
+from ternarybert.training.heads.question_answering import QuestionAnsweringHead
+
+__all__ = ["HEADS", "ClassificationHead", "Head", "QuestionAnsweringHead", "head_of"]
+
+HEADS: dict[str, type[Head[Any]]] = {head.kind: head for head in (ClassificationHead, QuestionAnsweringHead)}
+
+
+def head_of(task: Task) -> Head[Any]:
+    """The head for a task."""
+    return HEADS[task.kind](task)
