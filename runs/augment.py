@@ -1,4 +1,4 @@
-"""The gain of augmentation, for docs/results.md: MiniLM on CoLA and RTE, with and without it, two seeds.
+"""The gain of augmentation, for docs/results/augmentation.md: MiniLM on CoLA and RTE, with and without it, two seeds.
 
 Two comparisons for each recipe. At equal steps: the original rows for as many optimizer steps as one epoch of augmented
 rows takes, so that only the rows differ. At each recipe's own setting: one epoch of augmented rows against three of the

@@ -1,4 +1,4 @@
-"""Draw the results of a finished demo as the picture docs/demo.svg, from its results.json only.
+"""Draw the results of a finished demo as the picture docs/images/demo.svg, from its results.json only.
 
 python runs/demo_picture.py ternarybert-demo docs/images/demo.svg
 """

@@ -1,4 +1,4 @@
-"""The GLUE runs behind docs/results.md: MiniLM on five tasks, with the recipes paper and default and variants of them.
+"""The GLUE runs behind docs/results/glue.md: MiniLM on five tasks, recipes paper and default, and variants of them.
 
 Every cell of the table is a folder. A finished cell is not repeated and an interrupted one resumes from its last
 checkpoint, so the script can be stopped and started at any time; the table is printed from the folders that exist.

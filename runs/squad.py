@@ -1,4 +1,4 @@
-"""The SQuAD 1.1 runs behind docs/results.md: two small teachers, and their students in one stage and in two.
+"""The SQuAD 1.1 runs behind docs/results/questions.md: two small teachers, and their students in one stage and in two.
 
 Only the dev set is available, so it is split by article: a fifth of the questions is the test set, the rest the
 training set (`hold_out`, seed 42). Scores cannot be compared with those of models that were trained on SQuAD's training

@@ -1,7 +1,7 @@
 """Which setting helps a student most: short runs on some training rows of a task, evaluated on others.
 
 The dev set is not used. The teacher was trained on all training rows, so its own score here is optimistically biased;
-what counts is how close its students come. The findings are in docs/log.md.
+what counts is how close its students come. The findings are in docs/development/log.md.
 
 Every student is a folder; a finished one is not repeated, an interrupted one resumes from its last checkpoint. Teachers
 are those of runs/glue.py with the same `--out`.

@@ -362,7 +362,8 @@ PRESETS: Mapping[str, Recipe] = {
         # The paper needs two stages because L_pred is too small next to L_trm; as a mean over examples it is not.
         stages=ONE_STAGE,
         # Dropout only adds noise to the distillation targets, and sampling it takes an eighth of the time.
-        # A narrow BERT needs a far larger learning rate than the paper's 2e-5, and more steps (docs/log.md).
+        # A narrow BERT needs a much larger learning rate than the paper's 2e-5, and more steps
+        # (docs/development/log.md).
         schedule=Schedule(learning_rate=2e-4, stretch=2.0, warmup=0.1, dropout=0.0),
     ),
 }

@@ -1,7 +1,7 @@
 """transformers plug-in: importing this makes `AutoModel….from_pretrained(packed folder)` and `pipeline` work.
 
 transformers has no other way to find plug-ins. Without the import it only warns about an unknown quantization type and
-returns a model with random weights; `load_torch` registers the format itself. Documentation: docs/transformers.md.
+returns a model with random weights; `load_torch` registers the format itself. See docs/how-to/transformers.md.
 """
 
 from ternarybert.errors import MissingExtraError

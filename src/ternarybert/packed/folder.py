@@ -6,7 +6,7 @@
     ...                 tokenizer, model card: whatever the exporter adds; ignored here
 
 `read` returns a model only after checking every byte of it; `write` leaves a complete folder or none.
-The format, byte by byte: docs/format.md.
+The format, byte by byte: docs/reference/format.md.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Runs packed models without torch: NumPy, tokenizers and the native library.
 
 `load` returns a model with `predict`, `logits` and `encode`. `engine.py` runs it in C; `oracle.py` defines in NumPy
-what the engine must compute. Documentation: docs/predict.md.
+what the engine must compute. Documentation: docs/how-to/predict.md.
 """
 
 from ternarybert.native import kernels

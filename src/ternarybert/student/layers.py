@@ -1,9 +1,9 @@
 """A student's layers: `nn.Linear` and `nn.Embedding` whose weights pass through a quantizer.
 
-They keep the full-precision weight under its Hugging Face name. The quantized weight is made anew only when the weight
-has changed, which torch counts for us in the tensor's version: once per optimizer step, however many micro-batches it
-has, and once for a whole evaluation. Torch's fused optimizers do not count; training/optimizer.py `count_update` does it
-for them. The gradient with respect to the quantized weight goes to the full-precision one (Algorithm 1).
+They keep the full-precision weight under its Hugging Face name. The weight is quantized again only when it has changed,
+which torch counts in the tensor's version: once per optimizer step, however many micro-batches it has, and once for a
+whole evaluation. Torch's fused optimizers do not count; `count_update` in training/optimizer.py does it for them. The
+gradient with respect to the quantized weight goes to the full-precision one (Algorithm 1).
 """
 
 from __future__ import annotations

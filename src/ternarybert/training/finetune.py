@@ -55,7 +55,7 @@ def finetune(
     check_tokenizer(tokenizer, network)
     recipe = recipe or Recipe(schedule=usual_schedule(network.config))
     set_dropout(network, recipe.schedule.dropout)
-    if options.uses_cpu:  # where torch's fused attention is no faster, and in bfloat16 much slower (docs/log.md)
+    if options.uses_cpu:  # torch's fused attention is no faster there, and slow in bfloat16 (docs/development/log.md)
         network.set_attn_implementation("eager")
     tokenized = head.tokenize(data, tokenizer, network, labelled=True)
     work = prepare_work(output, options, run_plan(model, data, recipe, options))
