@@ -98,8 +98,9 @@ tb_matrix matrix(Input &input, int rows, int columns) {
     m.codes = codes;
   }
   m.scale = input.floats(static_cast<size_t>(m.scales));
-  // Wrong sizes and settings are refused before any array is read.
-  if (input.below(128) == 127) m.rows = input.mostly(m.rows + 1);
+  // Wrong columns and settings are refused before any array is read. (Rows of the embedding and of the heads are not
+  // wrong but larger: the caller's array must have them.)
+  if (input.below(128) == 127) m.columns = input.mostly(m.columns + 1);
   if (input.below(128) == 127) m.bits = 5;
   return m;
 }
