@@ -20,12 +20,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ternarybert.data import TaskData, load_glue
+from ternarybert.data import ClassificationTask, TaskData, load_glue
 from ternarybert.errors import TernaryBertError
 from ternarybert.recipe import PRESETS, Recipe
 
 if TYPE_CHECKING:
-    from ternarybert.training.options import Settings
+    from ternarybert.training.options import TrainingOptions
 
 TASKS = ("mrpc", "stsb", "sst2", "cola", "rte")
 VARIANT_TASKS = ("mrpc", "cola")  # where the paper's other settings are run too
@@ -70,7 +70,7 @@ def minilm() -> str:
     return str(Path(package.origin).parent / "model")
 
 
-def data_of(task: str, folder: str) -> TaskData:
+def data_of(task: str, folder: str) -> TaskData[ClassificationTask]:
     """A task's rows; of SST-2 a fixed part."""
     data = load_glue(task, folder)
     if task != "sst2" or data.train is None:
@@ -91,7 +91,7 @@ def run(task: str, cells: list[Cell], options: argparse.Namespace) -> None:
             ternarize(teacher, data, output, cell.recipe, settings(output, seed=cell.seed, bf16=options.bf16))
 
 
-def teacher_of(data: TaskData, place: Path, max_steps: int = -1) -> str:
+def teacher_of(data: TaskData[ClassificationTask], place: Path, max_steps: int = -1) -> str:
     """The folder of a task's teacher, made if it is not there yet; the same one for all scripts, whatever they ask."""
     from ternarybert.training.finetune import finetune
 
@@ -102,15 +102,15 @@ def teacher_of(data: TaskData, place: Path, max_steps: int = -1) -> str:
     return str(folder)
 
 
-def settings(output: Path, **choices: Any) -> Settings:
+def settings(output: Path, **choices: Any) -> TrainingOptions:
     """How the scripts run everything: on the processor, with progress shown, going on where it stopped."""
     from rich.console import Console
 
     from ternarybert.cli.console import ShowProgress
-    from ternarybert.training.options import Settings
+    from ternarybert.training.options import TrainingOptions
 
     begun = output.with_name(f"{output.name}.work").exists()
-    return Settings(device="cpu", resume=begun, callbacks=(ShowProgress(Console(), output.name),), **choices)
+    return TrainingOptions(device="cpu", resume=begun, callbacks=(ShowProgress(Console(), output.name),), **choices)
 
 
 def say(text: str) -> None:

@@ -76,7 +76,9 @@ def test_a_finished_model_that_answers_questions_is_judged_at_its_own_threshold(
     task = replace(SQUAD["squad_v2"], max_length=40, stride=16)
     asked = TaskData(task, tiny.questions(8, silent=True), {"dev": tiny.questions(24, start=60, silent=True)})
     shared = Teacher.load(teacher, asked)
-    scores = train_method("minmax", given(shared, teacher, "8-8-8"), tmp_path / "cell", QUICK)["student"]["final"]["scores"]
+    scores = train_method("minmax", given(shared, teacher, "8-8-8"), tmp_path / "cell", QUICK)["student"]["final"][
+        "scores"
+    ]
     assert scores["f1"] == pytest.approx(scores["best_f1"])
     assert 0 <= scores["agreement"] <= 100
 
@@ -96,7 +98,9 @@ def test_other_architectures_are_fine_tuned(kind, shared, teacher, tmp_path):
     known.save_pretrained(tmp_path / "source")
     with pytest.raises(OptionError, match="--source"):
         train_method(kind, given(shared, teacher, "32-32-32"), tmp_path / "cell", QUICK)
-    report = train_method(kind, given(shared, teacher, "32-32-32", source=str(tmp_path / "source")), tmp_path / "cell", QUICK)
+    report = train_method(
+        kind, given(shared, teacher, "32-32-32", source=str(tmp_path / "source")), tmp_path / "cell", QUICK
+    )
     assert report["size"]["bytes"] == 4 * sum(p.numel() for p in model.parameters())
     assert report["steps"] == 6
 
@@ -157,8 +161,15 @@ def test_interrupted_and_resumed_equals_uninterrupted(method, bits, shared, teac
     settings = {"device": "cpu", "evaluations": 4, "max_steps": 12}
     whole = train_method(method, given(shared, teacher, bits), tmp_path / "whole", TrainingOptions(**settings))
     with pytest.raises(KeyboardInterrupt):
-        train_method(method, given(shared, teacher, bits), tmp_path / "part", TrainingOptions(**settings, callbacks=(StopAt(10),)))
-    resumed = train_method(method, given(shared, teacher, bits), tmp_path / "part", TrainingOptions(**settings, resume=True))
+        train_method(
+            method,
+            given(shared, teacher, bits),
+            tmp_path / "part",
+            TrainingOptions(**settings, callbacks=(StopAt(10),)),
+        )
+    resumed = train_method(
+        method, given(shared, teacher, bits), tmp_path / "part", TrainingOptions(**settings, resume=True)
+    )
     assert resumed["evaluations"] == whole["evaluations"]
     assert resumed["train_loss"] < 10
 
@@ -198,7 +209,9 @@ def test_our_recipe_is_the_one_that_was_given(shared, teacher):
 
 
 @pytest.mark.parametrize("method, bits, kind", [("q8bert", "8-8-8", "AdamW"), ("ternarybert", "2-2-8", "BertAdam")])
-def test_what_learns_from_labels_has_the_optimizer_of_teachers(method, bits, kind, shared, teacher, tmp_path, monkeypatch):
+def test_what_learns_from_labels_has_the_optimizer_of_teachers(
+    method, bits, kind, shared, teacher, tmp_path, monkeypatch
+):
     made = []
 
     def recorded(model, schedule, make):

@@ -4,7 +4,6 @@ import time
 from contextlib import contextmanager, nullcontext
 
 import pytest
-from ternarybert.training.callbacks import TrainingCallback
 
 from ternarybert.compare.cells import Cell
 from ternarybert.compare.run import Comparison, ComparisonFolder, compare
@@ -12,6 +11,7 @@ from ternarybert.compare.tables import markdown, rows_of
 from ternarybert.data import ClassificationTask, TaskData
 from ternarybert.errors import OptionError, OutputError
 from ternarybert.recipe import PRESETS
+from ternarybert.training.callbacks import TrainingCallback
 from ternarybert.training.options import TrainingOptions
 from tests import tiny
 

@@ -21,7 +21,9 @@ def rows(count: int, start: int = 0) -> Dataset:
 
 @pytest.fixture
 def data() -> TaskData:
-    task = ClassificationTask("made", ("text",), "label", ("neg", "pos"), ("accuracy",), max_length=32, batch_size=8, epochs=2)
+    task = ClassificationTask(
+        "made", ("text",), "label", ("neg", "pos"), ("accuracy",), max_length=32, batch_size=8, epochs=2
+    )
     return TaskData(task, rows(64), {"dev": rows(20, start=100)})
 
 

@@ -5,10 +5,9 @@ import numpy as np
 import pytest
 import torch
 
-from ternarybert.training.optimizer import OPTIMIZERS, BertAdam, clip_norm, learning_rate_factor, parameter_groups
-
 from ternarybert.recipe import PRESETS, Schedule
 from ternarybert.student import make_student, quantized_layers
+from ternarybert.training.optimizer import OPTIMIZERS, BertAdam, clip_norm, learning_rate_factor, parameter_groups
 from tests import tiny
 
 GOLDEN = np.load(Path(__file__).parent.parent / "golden" / "released.npz")

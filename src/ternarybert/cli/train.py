@@ -146,9 +146,7 @@ def _label_names(model: str) -> list[str]:
     return label_names(model)
 
 
-def _finetune(
-    model: str, rows: TaskData[Any], output: Path, how: TrainOptions, out: OutputOptions
-) -> dict[str, Any]:
+def _finetune(model: str, rows: TaskData[Any], output: Path, how: TrainOptions, out: OutputOptions) -> dict[str, Any]:
     from ternarybert.cli.console import ShowProgress
     from ternarybert.training.finetune import finetune as run
     from ternarybert.training.finetune import usual_schedule

@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ternarybert.data.classification import ClassificationTask
 from ternarybert.data.labels import as_number, listed
 from ternarybert.data.readers import Table, read_plain_tsv
-from ternarybert.data.classification import ClassificationTask
 from ternarybert.data.task import TaskData, import_datasets, make_dataset
 from ternarybert.errors import DataError, HubError, LabelError, nearby, suggest
 

@@ -21,9 +21,9 @@ from itertools import chain
 from pathlib import Path
 
 from ternarybert.data import metrics
+from ternarybert.data.classification import ClassificationTask
 from ternarybert.data.labels import are_continuous, as_number, listed, match_labels, read_labels, sorted_names
 from ternarybert.data.readers import Table, read_table
-from ternarybert.data.classification import ClassificationTask
 from ternarybert.data.task import TaskData, make_dataset
 from ternarybert.errors import DataError, LabelError, suggest
 
@@ -214,7 +214,11 @@ def _task(
 
 
 def _data(
-    task: ClassificationTask, tables: Mapping[str, Table], labels: Mapping[str, Sequence[float]], eval_share: float, seed: int
+    task: ClassificationTask,
+    tables: Mapping[str, Table],
+    labels: Mapping[str, Sequence[float]],
+    eval_share: float,
+    seed: int,
 ) -> TaskData[ClassificationTask]:
     rows = {part: make_dataset(_texts(table, task.text_columns), labels.get(part)) for part, table in tables.items()}
     train = rows.pop("train", None)

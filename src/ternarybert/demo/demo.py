@@ -211,7 +211,9 @@ def _settings(plan: Plan, output: Path, callbacks: Sequence[Any]) -> TrainingOpt
     from ternarybert.training.options import TrainingOptions
 
     begun = work_folder(output).exists()
-    return TrainingOptions(seed=_SEED, device="cpu", evaluations=plan.evaluations, resume=begun, callbacks=tuple(callbacks))
+    return TrainingOptions(
+        seed=_SEED, device="cpu", evaluations=plan.evaluations, resume=begun, callbacks=tuple(callbacks)
+    )
 
 
 def _read_json(path: Path) -> dict[str, Any] | None:

@@ -47,7 +47,9 @@ def evaluate(
         other = _load(teacher, data, num_threads, engine)
         if other.labels != student.labels:
             raise LabelError(f"the labels of '{teacher}' are not the model's, so their predictions cannot be compared")
-        predict_teacher = partial(_predictions, other, _fitted(data, other), partial(report_share, status, "the teacher"))
+        predict_teacher = partial(
+            _predictions, other, _fitted(data, other), partial(report_share, status, "the teacher")
+        )
     predict = partial(_predictions, student, own, partial(report_share, status, "the model"))
     return evaluate_model(model, own, predict, predict_teacher, _versions(student))
 
@@ -55,18 +57,20 @@ def evaluate(
 def label_names(folder: str | Path) -> list[str]:
     """The labels of a packed classifier, in the order of its outputs."""
     with load(folder, num_threads=1, engine="oracle") as model:  # which has nothing to prepare
-        return list(_require(Classifier, model, folder, "classification").labels)
+        _require(Classifier, model, folder, CLASSIFICATION)
+        return list(model.labels)
 
 
 def _load(folder: str | Path, data: TaskData[Any], num_threads: int | None, engine: str) -> Model:
     wanted, _ = _KINDS[data.task.kind]
-    return _require(wanted, load(folder, num_threads=num_threads, engine=engine), folder, data.task.kind)
+    model = load(folder, num_threads=num_threads, engine=engine)
+    _require(wanted, model, folder, data.task.kind)
+    return model
 
 
-def _require(wanted: type[Any], model: Model, folder: str | Path, kind: str) -> Any:
+def _require(wanted: type[Model], model: Model, folder: str | Path, kind: str) -> None:
     if not isinstance(model, wanted):
         raise UnsupportedModelError(f"'{folder}' is a {type(model).__name__}, and these data need a model for {kind}")
-    return model
 
 
 def _fitted(data: TaskData[Any], model: Model) -> TaskData[Any]:

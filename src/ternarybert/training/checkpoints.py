@@ -146,8 +146,7 @@ def write_json(path: Path, value: object) -> None:
 
 
 def last_checkpoint(work: Path) -> str | None:
-    """The newest checkpoint that was written to its end: `trainer_state.json` is what the trainer writes last.
-    """
+    """The newest checkpoint that was written to its end: `trainer_state.json` is what the trainer writes last."""
     found = [path for path in work.glob("checkpoint-*") if path.name.rpartition("-")[2].isdecimal()]
     for path in sorted(found, key=lambda path: int(path.name.rpartition("-")[2]), reverse=True):
         try:

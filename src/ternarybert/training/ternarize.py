@@ -71,9 +71,7 @@ def ternarize(
     plan = run_plan(teacher, data, recipe, options)
     plan |= {"student": None if student is None else str(student), "augmentation": augmentation}
     work = prepare_work(output, options, plan)
-    trainer = student_trainer(
-        Teacher.of(network, data, tokenizer), model, recipe, options, work, save=True
-    )
+    trainer = student_trainer(Teacher.of(network, data, tokenizer), model, recipe, options, work, save=True)
     trainer.train()
     report = trainer.report(
         bits=str(recipe.bits), recipe=recipe.name, precision=options.precision, augmentation=augmentation

@@ -141,7 +141,11 @@ class QuestionAnsweringTask(Task):
         if config.get(ANSWERING) is None:
             return self
         known = answering_task(config)
-        length = known.max_length if self.max_length == QuestionAnsweringTask.max_length else min(self.max_length, known.max_length)
+        length = (
+            known.max_length
+            if self.max_length == QuestionAnsweringTask.max_length
+            else min(self.max_length, known.max_length)
+        )
         threshold = self.null_threshold
         if self.version != SQUAD["squad"].version:
             never = None if threshold is None else math.inf

@@ -66,7 +66,7 @@ class Head(ABC, Generic[T]):
         """The head with the decision threshold that is best on this set; most kinds have none."""
         return self
 
-    def update_config(self, config: Any, tokenized: TokenizedData, sets: ScoresBySet) -> None:  # noqa: B027
+    def update_config(self, config: Any, tokenized: TokenizedData, sets: ScoresBySet) -> None:
         """Write into a model's configuration what its users need; for most kinds nothing."""
 
     def score_sets(
