@@ -110,7 +110,7 @@ def test_models_that_are_not_there(fails, files, teacher):
     for command in (["evaluate", "--eval"], ["ternarize", "--train"], ["finetune", "--train"]):
         data = [command[1], "mail.csv", *COLUMNS]
         line = fails(command[0], "my-techer", *data)
-        assert "no folder 'my-techer'; did you mean 'my-teacher'? The hub does not help" in line
+        assert "no folder 'my-techer'; did you mean 'my-teacher'? " in line
         assert "no folder './my-techer'; did you mean 'my-teacher'?" in fails(command[0], "./my-techer", *data)
 
 
@@ -121,8 +121,8 @@ def test_the_hub_is_not_asked_in_silence(run, files):
 def test_a_packed_model_is_not_trained_again(run, fails, files, teacher):
     data = ["--train", "mail.csv", *COLUMNS, *QUICK]
     assert run("ternarize", teacher, *data, "-o", "small").code == 0
-    assert "is a packed model already" in fails("ternarize", "small", *data)
-    assert "is a packed model already" in fails("finetune", "small", *data)
+    assert "is a packed model" in fails("ternarize", "small", *data)
+    assert "is a packed model" in fails("finetune", "small", *data)
 
 
 RECIPE_ERRORS = {
@@ -186,12 +186,12 @@ def interrupted(run, files, teacher):
     return [*command, "--resume"]
 
 
-@pytest.mark.parametrize("name", ["model.safetensors", "optimizer.pt", "scheduler.pt"])
+@pytest.mark.parametrize("name", ["model.safetensors", "optimizer.pt", "random_state_0.pt"])
 def test_a_broken_checkpoint(fails, interrupted, name):
     path = Path("out.work/checkpoint-4") / name
     path.write_bytes(path.read_bytes()[:100])
     line = fails(*interrupted)
-    assert "cannot continue from out.work/checkpoint-4 (" in line
+    assert "cannot resume from out.work/checkpoint-4 (" in line
     assert "remove that folder, or --force to start anew" in line
     path.unlink()
     assert f"checkpoint-4 lacks {name}" in fails(*interrupted)
@@ -255,7 +255,7 @@ def test_what_machines_run_out_of(fails, files, teacher, monkeypatch, error, mes
     def trip(*_, **__):
         raise error
 
-    monkeypatch.setattr("ternarybert.training.ternarize.TernarizeTrainer.compute_loss", trip)
+    monkeypatch.setattr("ternarybert.training.trainer.Trainer.batch_loss", trip)
     assert message in fails("ternarize", teacher, "--train", "mail.csv", *COLUMNS, *QUICK, "-o", "out")
 
 
@@ -263,7 +263,7 @@ def test_a_mistake_of_ours_is_not_hidden(run, files, teacher, monkeypatch):
     def trip(*_, **__):
         raise RuntimeError("shapes do not match")
 
-    monkeypatch.setattr("ternarybert.training.ternarize.TernarizeTrainer.compute_loss", trip)
+    monkeypatch.setattr("ternarybert.training.trainer.Trainer.batch_loss", trip)
     with pytest.raises(RuntimeError, match="shapes do not match"):
         run("ternarize", teacher, "--train", "mail.csv", *COLUMNS, *QUICK, "-o", "out")
 

@@ -5,7 +5,6 @@ import json
 import signal
 import time
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 from rich.console import Console
@@ -13,6 +12,7 @@ from rich.console import Console
 from ternarybert import packed
 from ternarybert.cli.console import ShowProgress, duration, make_console, show_confusion
 from ternarybert.recipe import Recipe
+from ternarybert.training.callbacks import TrainingProgress
 from tests import tiny
 from tests.cli.conftest import COLUMNS, HEADER, MOODS, save_classifier, sentences, start, write_csv
 
@@ -215,7 +215,7 @@ def test_interrupted_and_resumed_equals_uninterrupted(run, fails, teacher, table
 
     assert interrupt([*command, part], work / "checkpoint-16", signal.SIGKILL)[0] == -signal.SIGKILL
     assert "holds an unfinished run" in fails(*command, part)
-    assert "was begun with another seed" in fails(*command, part, "--seed", "7", "--resume")
+    assert "seed" in fails(*command, part, "--seed", "7", "--resume")
     code, err = interrupt([*command, part, "--resume"], work / "checkpoint-40", signal.SIGINT)
     assert code == 130
     last = err.splitlines()[-1]
@@ -281,17 +281,17 @@ assert not heavy, heavy
         assert "--text-pair" in out
 
 
-def state(step=0):
-    return SimpleNamespace(global_step=step, max_steps=10)
+def state(step=0, follows=False):
+    return TrainingProgress(step, 10, None, follows)
 
 
 def test_progress_on_a_terminal():
     screen = io.StringIO()
     with ShowProgress(Console(file=screen, force_terminal=True, width=100), "ternarizing") as progress:
-        progress.on_train_begin(None, state(), None)
-        progress.on_log(None, state(), None, logs={"loss": 1.25})
-        progress.on_evaluate(None, state(5), None, metrics={"eval_f1": 50.0, "eval_best": 75.0})
-        progress.on_step_end(None, state(5), None)
+        progress.on_start(state())
+        progress.on_log(state(), {"loss": 1.25})
+        progress.on_evaluate(state(5), {"f1": 50.0, "best": 75.0})
+        progress.on_step(state(5))
         progress.bar.refresh()
     shown = screen.getvalue()
     for text in ("ternarizing", "5/10", "loss 1.250", "f1 50.00 (best 75.00)", "0 s left"):
@@ -304,11 +304,11 @@ def test_progress_in_a_log_is_a_line_a_minute(monkeypatch):
     log, now = io.StringIO(), {"seconds": 0.0}
     monkeypatch.setattr("ternarybert.cli.console.time.monotonic", lambda: now["seconds"])
     progress = ShowProgress(Console(file=log, width=100), "ternarizing")
-    progress.on_train_begin(None, state(), None)
+    progress.on_start(state())
     for step in range(1, 7):
         now["seconds"] = 25.0 * step
-        progress.on_log(None, state(step), None, logs={"loss": 1.25})
-        progress.on_step_end(None, state(step), SimpleNamespace(should_evaluate=step == 3))
+        progress.on_log(state(step), {"loss": 1.25})
+        progress.on_step(state(step, follows=step == 3))
     assert log.getvalue().splitlines() == [
         "step 4/10  loss 1.250  2 min left",
     ]
@@ -317,8 +317,8 @@ def test_progress_in_a_log_is_a_line_a_minute(monkeypatch):
 def test_progress_of_another_process_is_silent(monkeypatch, capfd):
     monkeypatch.setenv("RANK", "1")
     progress = ShowProgress(make_console(errors=True), "ternarizing")
-    progress.on_train_begin(None, state(3), None)
-    progress.on_evaluate(None, state(5), None, metrics={"eval_f1": 50.0, "eval_best": 75.0})
+    progress.on_start(state(3))
+    progress.on_evaluate(state(5), {"f1": 50.0, "best": 75.0})
     assert capfd.readouterr() == ("", "")
 
 

@@ -34,6 +34,7 @@ from tests.training.conftest import rows
 ROOT = Path(__file__).parent.parent.parent
 RECIPE = PRESETS["default"].override({"schedule.learning_rate": "1e-3"})
 QUICK = TrainingOptions(device="cpu", evaluations=2)
+FOUR = TrainingOptions(device="cpu", evaluations=4)
 
 
 class StopAt(TrainingCallback):

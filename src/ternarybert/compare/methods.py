@@ -1,7 +1,7 @@
 """The methods of a comparison: how each makes a student from the teacher, and what the student is trained on.
 
-A method that trains uses the same loop as our own. Methods that their papers train on labels have no distillation terms,
-and the schedule and optimizer of `finetune`; a post-training student is finished when it is made.
+A method that trains uses the same loop as our own. Methods that their papers train on labels have no distillation
+terms, and the schedule and optimizer of `finetune`; a post-training student is finished when it is made.
 """
 
 from __future__ import annotations

@@ -70,7 +70,9 @@ def _load(folder: str | Path, data: TaskData[Any], num_threads: int | None, engi
 
 def _require(wanted: type[Model], model: Model, folder: str | Path, kind: str) -> None:
     if not isinstance(model, wanted):
-        raise UnsupportedModelError(f"'{folder}' is a {type(model).__name__}, and these data need a model for {kind}")
+        raise UnsupportedModelError(
+            f"'{folder}' has no {kind} head (it is a {type(model).__name__}), which these data need"
+        )
 
 
 def _fitted(data: TaskData[Any], model: Model) -> TaskData[Any]:

@@ -2,8 +2,8 @@
 
 They keep the full-precision weight under its Hugging Face name. The quantized weight is made anew only when the weight
 has changed, which torch counts for us in the tensor's version: once per optimizer step, however many micro-batches it
-has, and once for a whole evaluation. Torch's fused optimizers do not count; training/optimizer.py `count_update` does it
-for them. The gradient with respect to the quantized weight goes to the full-precision one (Algorithm 1).
+has, and once for a whole evaluation. Torch's fused optimizers do not count; `count_update` (training/optimizer.py) does
+it for them. The gradient with respect to the quantized weight goes to the full-precision one (Algorithm 1).
 """
 
 from __future__ import annotations

@@ -21,7 +21,7 @@ TRACKED_RUN = "ternarybert"  # the name of a run in its trackers
 
 def make_accelerator(options: TrainingOptions, work: Path) -> Accelerator:
     """The device, the processes that torchrun started, and the trackers of `report_to`."""
-    # The state is shared by all accelerators of a process; without this, a second run would get the device of the first.
+    # All accelerators of a process share their state: without this, a second run would get the device of the first.
     AcceleratorState._reset_state(reset_partial_state=True)
     names = [] if options.report_to == "none" else options.report_to.split(",")
     logs = os.environ.get("TENSORBOARD_LOGGING_DIR", str(work.with_suffix(".runs")))  # the work folder is removed
