@@ -15,20 +15,26 @@ import argparse
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import torch
 from datasets import Dataset
-from transformers import AutoModelForSequenceClassification, AutoTokenizer, TrainingArguments
+from transformers import AutoTokenizer
 
 from ternarybert.data import load_glue
 from ternarybert.recipe import PRESETS, ROW
 from ternarybert.student import TernaryEmbedding, expose_scores, make_student, products, quantized_layers
-from ternarybert.training.batches import LENGTH, Collator, Features, tokenize
-from ternarybert.training.heads import Head, head_of
-from ternarybert.training.models import set_dropout
-from ternarybert.training.teacher_cache import ROW_NUMBER, TeacherMemory
-from ternarybert.training.trainer import DistillTrainer, SimilarLengths
+from ternarybert.training.batches import LENGTH, Collator, TokenizedData, similar_lengths
+from ternarybert.training.heads import head_of
+from ternarybert.training.heads.classification import tokenize_texts
+from ternarybert.training.history import RunEvaluator
+from ternarybert.training.models import load_trained, set_dropout
+from ternarybert.training.options import TrainingOptions
+from ternarybert.training.teacher import Teacher
+from ternarybert.training.teacher_cache import ROW_NUMBER, TeacherCache
+from ternarybert.training.trainer import Trainer
 
 BATCH = 32
 
@@ -36,30 +42,29 @@ BATCH = 32
 class Side:
     """One way of training, with its own copy of the models."""
 
-    def __init__(self, folder: str, rows: Dataset, features: Features, head: Head, as_released: bool) -> None:
+    def __init__(self, folder: str, rows: Dataset, tokenized: TokenizedData, as_released: bool) -> None:
         self.rows, self.as_released, recipe = rows, as_released, PRESETS["default"]
-        self.model = make_student(AutoModelForSequenceClassification.from_pretrained(folder), recipe)
+        head = head_of(tokenized.data.task)
+        self.model = make_student(load_trained(folder, head), recipe)
         set_dropout(self.model, recipe.schedule.dropout)
-        self.collate = Collator(features.tokenizer, "max" if as_released else "dynamic", features.max_length)
-        self.trainer = DistillTrainer(
-            self.model,
-            TrainingArguments("bench-unused", use_cpu=True, report_to="none", save_strategy="no"),
-            train_dataset=rows,
-            processing_class=features.tokenizer,
-            recipe=recipe,
-            head=head,
-            teacher=expose_scores(AutoModelForSequenceClassification.from_pretrained(folder)),
-        )
-        self.optimizer = self.trainer.create_optimizer()
+        self.collate = Collator(tokenized.tokenizer, "max" if as_released else "dynamic", tokenized.max_length)
+        network = expose_scores(load_trained(folder, head)).eval().requires_grad_(False)
+        tokenized = replace(tokenized, train=rows)
+        evaluator = RunEvaluator(head, tokenized, Path("bench-unused"))
+        options, teacher = TrainingOptions(device="cpu"), Teacher(network, head, tokenized)
+        self.trainer = Trainer(self.model, head, tokenized, recipe, options, evaluator, teacher=teacher)
+        self.trainer.cache = None
+        self.optimizer = self.trainer.optimizer
 
-    def start_cache(self) -> None:
-        """Start with an empty cache of teacher outputs, as a run does."""
-        if not self.as_released:
-            self.trainer.memory = TeacherMemory(self.trainer.teacher, self.rows, self.collate, self.trainer.head)
+    def empty_cache(self) -> None:
+        """Start with an empty cache of the teacher's outputs, as a run does."""
+        if not self.as_released and self.trainer.teacher is not None:
+            network, head = self.trainer.teacher.model, self.trainer.head
+            self.trainer.cache = TeacherCache(network, self.rows, self.collate, head)
 
     def epoch(self, seed: int) -> float:
-        """Train for an epoch; return the seconds it takes."""
-        order = list(SimilarLengths(self.rows[LENGTH], BATCH, seed=seed))
+        """Seconds that an epoch takes."""
+        order = similar_lengths(self.rows[LENGTH], BATCH, seed)
         batches = [self.collate([self.rows[i] for i in order[k : k + BATCH]]) for k in range(0, len(order), BATCH)]
         self.model.train()
         begin = time.perf_counter()
@@ -73,7 +78,7 @@ class Side:
         if self.as_released:
             for _, layer in quantized_layers(self.model):
                 layer._cache = layer._integers = None
-        self.trainer.compute_loss(self.model, batch).backward()
+        self.trainer.accelerator.backward(self.trainer.batch_loss(batch))
         self.optimizer.step()
         self.optimizer.zero_grad()
 
@@ -108,18 +113,16 @@ def main() -> None:
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
     data = load_glue(options.task, options.data)
-    head = head_of(data.task)
-    features = tokenize(data, AutoTokenizer.from_pretrained(options.teacher))
-    assert features.train is not None
-    rows = features.train.shuffle(seed=0).select(range(BATCH * options.steps))
+    tokenized = tokenize_texts(data, AutoTokenizer.from_pretrained(options.teacher))
+    rows = tokenized.train_rows.shuffle(seed=0).select(range(BATCH * options.steps))
     rows = rows.add_column(ROW_NUMBER, list(range(len(rows))))
     sides = {
-        "ours": Side(options.teacher, rows, features, head, as_released=False),
-        "as released": Side(options.teacher, rows, features, head, as_released=True),
+        "ours": Side(options.teacher, rows, tokenized, as_released=False),
+        "as released": Side(options.teacher, rows, tokenized, as_released=True),
     }
     for side in sides.values():
         side.epoch(0)  # warm-up
-        side.start_cache()
+        side.empty_cache()
     seconds: dict[str, list[float]] = {name: [] for name in sides}
     for epoch in range(options.epochs):
         for name, side in sides.items():

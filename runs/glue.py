@@ -19,13 +19,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ternarybert.data import TaskData, load_glue
+from ternarybert.data import ClassificationTask, TaskData, load_glue
 from ternarybert.demo.sources import encoder_folder
 from ternarybert.errors import TernaryBertError
 from ternarybert.recipe import PRESETS, Recipe
 
 if TYPE_CHECKING:
-    from ternarybert.training.options import Settings
+    from ternarybert.training.options import TrainingOptions
 
 TASKS = ("mrpc", "stsb", "sst2", "cola", "rte")
 VARIANT_TASKS = ("mrpc", "cola")  # for which all cells are run
@@ -67,7 +67,7 @@ def minilm() -> str:
     return str(encoder_folder())
 
 
-def data_of(task: str, folder: str) -> TaskData:
+def data_of(task: str, folder: str) -> TaskData[ClassificationTask]:
     """The rows of a task; for SST-2 a fixed sample."""
     data = load_glue(task, folder)
     if task != "sst2" or data.train is None:
@@ -88,7 +88,7 @@ def run(task: str, cells: list[Cell], options: argparse.Namespace) -> None:
             ternarize(teacher, data, output, cell.recipe, settings(output, seed=cell.seed, bf16=options.bf16))
 
 
-def teacher_of(data: TaskData, parent: Path, max_steps: int = -1) -> str:
+def teacher_of(data: TaskData[ClassificationTask], parent: Path, max_steps: int = -1) -> str:
     """Return the folder of a task's teacher, which all scripts share; train it if it does not exist yet."""
     from ternarybert.training.finetune import finetune
 
@@ -99,15 +99,15 @@ def teacher_of(data: TaskData, parent: Path, max_steps: int = -1) -> str:
     return str(folder)
 
 
-def settings(output: Path, **choices: Any) -> Settings:
+def settings(output: Path, **choices: Any) -> TrainingOptions:
     """Training options of the scripts: on CPU, with progress, resuming interrupted runs."""
     from rich.console import Console
 
     from ternarybert.cli.training_display import TrainingDisplay
-    from ternarybert.training.options import Settings
+    from ternarybert.training.options import TrainingOptions
 
     resume = output.with_name(f"{output.name}.work").exists()
-    return Settings(device="cpu", resume=resume, callbacks=(TrainingDisplay(Console(), output.name),), **choices)
+    return TrainingOptions(device="cpu", resume=resume, callbacks=(TrainingDisplay(Console(), output.name),), **choices)
 
 
 def log(text: str) -> None:

@@ -18,19 +18,19 @@ from numpy.typing import NDArray
 from squad import data_of
 
 import ternarybert
-from ternarybert.data import SquadData
+from ternarybert.data import QuestionAnsweringTask, TaskData
 from ternarybert.data.squad.metric import score_squad
 from ternarybert.errors import UnsupportedModelError
 from ternarybert.runtime.model import Answerer
 
 
-def f1_of(folder: str, data: SquadData, threads: int) -> NDArray[np.float64]:
+def f1_of(folder: str, data: TaskData[QuestionAnsweringTask], threads: int) -> NDArray[np.float64]:
     """The F1 of every test question, in percent."""
     questions = data.evals["test"]
     with ternarybert.load(folder, num_threads=threads) as model:
         if not isinstance(model, Answerer):
             raise UnsupportedModelError(f"'{folder}' has no question-answering head")
-        predictions = list(model.predictions(questions, data.task.asked_of(model.config)))
+        predictions = list(model.predictions(questions, data.task.with_model_settings(model.config)))
     pairs = zip(questions, predictions, strict=True)
     return np.array([score_squad([question], [prediction.text])["f1"] for question, prediction in pairs])
 

@@ -33,7 +33,7 @@ from typing import Any
 
 from glue import common_options, lat, log, minilm, settings, user_errors
 
-from ternarybert.data import SquadData, hold_out, load_squad
+from ternarybert.data import QuestionAnsweringTask, TaskData, hold_out, load_squad
 from ternarybert.errors import DataError
 from ternarybert.recipe import ONE_STAGE, PRESETS, ROW, TWO_STAGES, Recipe
 
@@ -157,13 +157,13 @@ def onnx_weights(path: Path) -> dict[str, Any]:
     return weights
 
 
-def data_of(folder: str, part: int | None = None) -> SquadData:
+def data_of(folder: str, part: int | None = None) -> TaskData[QuestionAnsweringTask]:
     """The questions, split by article; with `part`, only so many for training and for testing."""
     data = load_squad("squad", folder)
     if "dev" not in data.evals:
         raise DataError(f"{folder} has no dev-v1.1.json, which these runs use")
     train, test = hold_out(data.evals["dev"], TEST_SHARE, SEED)
-    return SquadData(data.task, train[:part], {"test": test[:part]})
+    return TaskData(data.task, train[:part], {"test": test[:part]})
 
 
 def with_epochs(recipe: Recipe, epochs: float | None) -> Recipe:
@@ -200,7 +200,7 @@ def run(teacher: str, cells: list[Cell], options: argparse.Namespace) -> None:
         "evaluations": options.evaluations,
     }
     folder, data = root_of(options) / teacher, data_of(options.squad, options.part)
-    thinned = SquadData(data.task, data.train, {"test": data.evals["test"][:: options.every]})
+    thinned = TaskData(data.task, data.train, {"test": data.evals["test"][:: options.every]})
     folder.mkdir(parents=True, exist_ok=True)
     tuned = folder / "teacher"
     if not tuned.exists():

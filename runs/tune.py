@@ -17,7 +17,7 @@ from pathlib import Path
 import glue
 from glue import common_options, log, settings, user_errors
 
-from ternarybert.data import TaskData
+from ternarybert.data import ClassificationTask, TaskData
 from ternarybert.recipe import PRESETS, Recipe
 
 SEED = 42
@@ -41,7 +41,7 @@ def recipe_of(cell: str) -> Recipe:
     return PRESETS["default"].override(BASE | CELLS[cell])
 
 
-def data_of(options: argparse.Namespace) -> TaskData:
+def data_of(options: argparse.Namespace) -> TaskData[ClassificationTask]:
     """Rows for training and rows for evaluation, all from the training set."""
     data = glue.data_of(options.task, options.glue)
     assert data.train is not None

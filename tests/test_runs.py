@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from ternarybert.data import SquadData
+from ternarybert.data import TaskData
 from ternarybert.data.squad.questions import Answer, Question
 from ternarybert.data.squad.task import SQUAD
 from ternarybert.errors import UnsupportedModelError
@@ -91,7 +91,7 @@ def test_students_are_compared_as_they_are_scored(monkeypatch, tmp_path):
     context = "The movie was great, and the plot: very fun! We hated it not."
     answers = ("movie", "great", "the plot", "very fun", "We hated it not")
     asked = [Question(f"what was {text}", context, (Answer(text, context.index(text)),), text) for text in answers]
-    data = SquadData(SQUAD["squad"], None, {"test": asked})
+    data = TaskData(SQUAD["squad"], None, {"test": asked})
     student = save_student(tmp_path / "student", "ForQuestionAnswering")
     assert 0 < f1_of(student, data, 1).mean() < 100
     assert f1_of(student, data, 1).mean() == pytest.approx(evaluate(student, data)["scores"]["f1"])

@@ -18,7 +18,7 @@ from ternarybert.data import GLUE, TaskData
 from ternarybert.data.task import make_dataset
 from ternarybert.errors import DataError, OutputError, RecipeError
 from ternarybert.recipe import PRESETS
-from ternarybert.training.options import Settings
+from ternarybert.training.options import TrainingOptions
 from ternarybert.training.ternarize import ternarize
 from tests import tiny
 from tests.augment.circle import circle
@@ -172,7 +172,7 @@ def test_no_rows_to_augment(source):
 
 
 RECIPE = PRESETS["default"].override({"schedule.stretch": 1, "schedule.learning_rate": "1e-3"})
-QUICK = Settings(device="cpu", evaluations=2)
+QUICK = TrainingOptions(device="cpu", evaluations=2)
 
 
 @pytest.fixture
@@ -203,9 +203,9 @@ def masked_model(tmp_path):
 def test_one_epoch_on_every_row_and_its_variants(data, teacher, tmp_path, how):
     metrics = ternarize(teacher, data, tmp_path / "out", RECIPE, QUICK, augment=how)
     rows = len(augment_dataset(data, load_embeddings(teacher), variants=3).train)
-    assert metrics["train_rows"] == rows > 150
-    assert metrics["steps"] == -(-rows // 8)  # the task says two epochs, augmented data are seen once
-    note = metrics["augmentation"]
+    assert metrics.train_rows == rows > 150
+    assert metrics.steps == -(-rows // 8)  # the task says two epochs, augmented data are seen once
+    note = metrics.augmentation
     assert (note["variants"], note["rows_before"]) == (3, 64)
     assert note["source"] == "the 15 nearest words of the word embeddings of teacher"
     assert json.loads((tmp_path / "out" / "metrics.json").read_text())["augmentation"] == note
@@ -215,7 +215,7 @@ def test_one_epoch_on_every_row_and_its_variants(data, teacher, tmp_path, how):
 def test_the_recipe_may_ask_for_more_epochs(data, teacher, tmp_path, how):
     twice = RECIPE.override({"schedule.epochs": "2"})
     metrics = ternarize(teacher, data, tmp_path / "out", twice, QUICK, augment=how)
-    assert metrics["steps"] == 2 * -(-metrics["train_rows"] // 8)
+    assert metrics.steps == 2 * -(-metrics.train_rows // 8)
 
 
 @pytest.mark.parametrize(
@@ -230,12 +230,12 @@ def test_the_recipe_may_ask_for_more_epochs(data, teacher, tmp_path, how):
 def test_a_stretch_does_not_count_beside_variants(data, teacher, tmp_path, how, recipe, epochs):
     few = replace(data, train=data.train.select(range(16)))
     metrics = ternarize(teacher, few, tmp_path / "out", recipe, QUICK, augment=how)
-    assert metrics["steps"] == epochs * -(-metrics["train_rows"] // 8)
+    assert metrics.steps == epochs * -(-metrics.train_rows // 8)
 
 
 def test_without_it_nothing_changes(data, teacher, tmp_path):
     metrics = ternarize(teacher, data, tmp_path / "out", RECIPE, QUICK)
-    assert (metrics["train_rows"], metrics["steps"], metrics["augmentation"]) == (64, 16, None)
+    assert (metrics.train_rows, metrics.steps, metrics.augmentation) == (64, 16, None)
 
 
 @pytest.mark.parametrize(
@@ -271,7 +271,7 @@ def test_a_teacher_whose_file_numpy_cannot_read(data, teacher, tmp_path, how, fi
         torch.save(network.state_dict(), Path(teacher) / "pytorch_model.bin")
         (Path(teacher) / "model.safetensors").unlink()
     metrics = ternarize(teacher, data, tmp_path / "out", RECIPE, QUICK, augment=how)
-    assert metrics["train_rows"] > 150
+    assert metrics.train_rows > 150
 
 
 def test_several_masks(data, teacher, how, masked_model):
@@ -313,8 +313,8 @@ def test_strange_texts_are_trained_on_as_they_are(data, teacher, tmp_path, how):
     ]
     train = Dataset.from_dict({"text": strange * 2, "label": [0, 1] * len(strange)})
     metrics = ternarize(teacher, replace(data, train=train), tmp_path / "out", RECIPE, QUICK, augment=how)
-    assert metrics["augmentation"]["rows_before"] == 12
-    assert metrics["train_rows"] > 12
+    assert metrics.augmentation["rows_before"] == 12
+    assert metrics.train_rows > 12
 
 
 def test_runs_share_what_was_made_and_other_seeds_do_not(data, teacher, tmp_path, how, monkeypatch):
@@ -345,7 +345,7 @@ def test_stopped_while_augmenting_and_run_again(data, teacher, tmp_path, how, mo
     watched = replace(how, progress=lambda done, total: seen.append(done))
     part = ternarize(teacher, data, tmp_path / "part", RECIPE, QUICK, augment=watched)
     assert seen[0] > 20
-    assert part["evaluations"] == whole["evaluations"]
+    assert part.evaluations == whole.evaluations
     written = [(tmp_path / name / "model.safetensors").read_bytes() for name in ("whole", "part")]
     assert written[0] == written[1]
 
@@ -360,7 +360,7 @@ def test_stopped_while_training_and_resumed(data, teacher, tmp_path, how):
     with pytest.raises(OutputError, match="data, augmentation"):
         ternarize(teacher, data, tmp_path / "part", RECIPE, again, augment=replace(how, variants=2))
     part = ternarize(teacher, data, tmp_path / "part", RECIPE, again, augment=how)
-    assert part["evaluations"] == whole["evaluations"]
+    assert part.evaluations == whole.evaluations
 
 
 @pytest.mark.parametrize("name", ["stsb", "mnli", "qqp"])

@@ -96,7 +96,7 @@ def test_questions_without_answers_are_enough_for_ternarize(run, fails, answerer
     assert "questions; no answers" in made.err
     assert "dev agreement" in made.out
     assert "needs training questions with 'answers'" in fails("finetune", encoder, "--train", path, *SHORT)
-    assert "to judge by have no 'answers'" in fails("evaluate", answerer, "--eval", path, *SHORT)
+    assert "have no labels or 'answers'" in fails("evaluate", answerer, "--eval", path, *SHORT)
 
 
 def test_the_native_engine_scores_as_torch_does(run, fails, answerer, tmp_path):

@@ -192,7 +192,7 @@ def interrupted(run, files, teacher):
     return [*command, "--resume"]
 
 
-@pytest.mark.parametrize("name", ["model.safetensors", "optimizer.pt", "scheduler.pt"])
+@pytest.mark.parametrize("name", ["model.safetensors", "optimizer.pt", "random_state_0.pt"])
 def test_a_broken_checkpoint(fails, interrupted, name):
     path = Path("out.work/checkpoint-4") / name
     path.write_bytes(path.read_bytes()[:100])
@@ -261,7 +261,7 @@ def test_what_machines_run_out_of(fails, files, teacher, monkeypatch, error, mes
     def trip(*_, **__):
         raise error
 
-    monkeypatch.setattr("ternarybert.training.ternarize.TernarizeTrainer.compute_loss", trip)
+    monkeypatch.setattr("ternarybert.training.trainer.Trainer.batch_loss", trip)
     assert message in fails("ternarize", teacher, "--train", "mail.csv", *COLUMNS, *QUICK, "-o", "out")
 
 
@@ -279,7 +279,7 @@ def test_a_bug_is_not_hidden(run, files, teacher, monkeypatch, bug):
     def trip(*_, **__):
         raise bug
 
-    monkeypatch.setattr("ternarybert.training.ternarize.TernarizeTrainer.compute_loss", trip)
+    monkeypatch.setattr("ternarybert.training.trainer.Trainer.batch_loss", trip)
     with pytest.raises(type(bug)):
         run("ternarize", teacher, "--train", "mail.csv", *COLUMNS, *QUICK, "-o", "out")
 

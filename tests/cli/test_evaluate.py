@@ -46,7 +46,7 @@ def test_how_far_it_is(student, rows, monkeypatch):
     told = []
     data = load_table(None, rows, label="mood")
     whole = run(student, data)
-    monkeypatch.setattr("ternarybert.runtime.evaluate._AT_ONCE", 25)
+    monkeypatch.setattr("ternarybert.runtime.evaluate._CHUNK", 25)
     assert run(student, data, tell=told.append)["scores"] == whole["scores"]
     assert [line.split()[-1] for line in told] == ["42%", "83%", "100%"]
 

@@ -158,18 +158,16 @@ class StopAt(TrainingCallback):
 @pytest.mark.parametrize("method, bits", [("q8bert", "8-8-8"), ("quant-noise", "PQ"), ("layerdrop", "32-32-32")])
 def test_interrupted_and_resumed_equals_uninterrupted(method, bits, shared, teacher, tmp_path):
     """The ranges, the codes and the random draws are all part of a checkpoint."""
-    settings = {"device": "cpu", "evaluations": 4, "max_steps": 12}
-    whole = train_method(method, given(shared, teacher, bits), tmp_path / "whole", TrainingOptions(**settings))
+    options = TrainingOptions(device="cpu", evaluations=4, max_steps=12)
+    whole = train_method(method, given(shared, teacher, bits), tmp_path / "whole", options)
     with pytest.raises(KeyboardInterrupt):
         train_method(
             method,
             given(shared, teacher, bits),
             tmp_path / "part",
-            TrainingOptions(**settings, callbacks=(StopAt(10),)),
+            replace(options, callbacks=(StopAt(10),)),
         )
-    resumed = train_method(
-        method, given(shared, teacher, bits), tmp_path / "part", TrainingOptions(**settings, resume=True)
-    )
+    resumed = train_method(method, given(shared, teacher, bits), tmp_path / "part", replace(options, resume=True))
     assert resumed["evaluations"] == whole["evaluations"]
     assert resumed["train_loss"] < 10
 

@@ -89,7 +89,7 @@ def test_the_time_is_kept_by_each_cell_and_by_all(data, teacher, tmp_path):
 
 def test_a_budget_that_is_too_small_is_said(data, teacher, tmp_path):
     tiny_budget = Comparison(teacher, RECIPE, budget=1e-4, options=TrainingOptions(device="cpu"))
-    with pytest.raises(OptionError, match="0.0001"):
+    with pytest.raises(OptionError, match=r"0\.0001"):
         compare(tiny_budget, data, CELLS, ComparisonFolder(tmp_path / "out"), silent)
 
 

@@ -230,7 +230,7 @@ def test_a_model_is_asked_as_it_is_used():
     """With its windows, unless shorter ones are asked for, and silent only where it would be."""
 
     def asked(task, **said):
-        task = task.asked_of({"question_answering": said})
+        task = task.with_model_settings({"question_answering": said})
         return task.max_length, task.stride, task.null_threshold
 
     silent, own = SQUAD["squad_v2"], replace(SQUAD["squad"], version=OWN)
@@ -241,8 +241,8 @@ def test_a_model_is_asked_as_it_is_used():
     assert asked(silent, null_threshold=None) == (384, 128, np.inf)
     assert asked(own, null_threshold=-1.0) == (384, 128, -1.0)
     assert asked(own, null_threshold=None) == (384, 128, None)
-    assert silent.asked_of({}) == silent
-    assert silent.asked_of({"question_answering": {}}).answering()["null_threshold"] is None
+    assert silent.with_model_settings({}) == silent
+    assert silent.with_model_settings({"question_answering": {}}).answering()["null_threshold"] is None
 
 
 @pytest.mark.parametrize(

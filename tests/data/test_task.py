@@ -3,18 +3,18 @@ from dataclasses import FrozenInstanceError
 
 import pytest
 
-from ternarybert.data import Task
+from ternarybert.data import ClassificationTask
 from ternarybert.data.task import import_datasets, make_dataset
 from ternarybert.errors import MissingExtraError
 
-PAIRS = Task("t", ("a", "b"), "label", ("no", "yes"), ("accuracy", "f1"))
+PAIRS = ClassificationTask("t", ("a", "b"), "label", ("no", "yes"), ("accuracy", "f1"))
 
 
 def test_a_task_says_what_a_model_needs():
     assert PAIRS.pair
     assert PAIRS.num_labels == 2
-    assert Task("t", ("a",), "y", None, ("mse",), regression=True).num_labels == 1
-    assert Task("t", ("a",), None, None, ("agreement",)).num_labels is None
+    assert ClassificationTask("t", ("a",), "y", None, ("mse",), regression=True).num_labels == 1
+    assert ClassificationTask("t", ("a",), None, None, ("agreement",)).num_labels is None
 
 
 def test_a_task_is_a_value():

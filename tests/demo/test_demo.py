@@ -18,6 +18,7 @@ from ternarybert.demo.measure import measure, time_models
 from ternarybert.errors import DemoError, OutputError
 from ternarybert.recipe import Recipe
 from ternarybert.runtime import load
+from ternarybert.training.callbacks import TrainingCallback
 
 from .conftest import TINY_PLAN
 
@@ -96,9 +97,8 @@ class Stop:
     """Interrupts a run after its first checkpoint, as Ctrl-C does."""
 
     def __new__(cls):
-        from transformers import TrainerCallback
 
-        class Callback(TrainerCallback):
+        class Callback(TrainingCallback):
             def on_save(self, *_, **__):
                 raise KeyboardInterrupt
 
@@ -117,7 +117,7 @@ def test_goes_on_where_it_was_stopped(tmp_path, encoder, reviews, monkeypatch):
         make_student(place, TINY_PLAN, Stop())
     assert not place.student.exists() and not place.ternary.exists()
 
-    from ternarybert.training import options as run
+    from ternarybert.training import trainer as run
 
     resumed = []
     original = run.last_checkpoint

@@ -1,5 +1,7 @@
 """The batches of training and of evaluation: which rows, in which order, and how many at once."""
 
+from itertools import chain
+
 import datasets
 import numpy as np
 import pytest
@@ -49,7 +51,7 @@ def test_a_step_has_the_same_rows_however_it_is_split(count, micro_batch, accumu
     parts = [made(count, **shape, process=process) for process in range(processes)]
     assert {part.steps_per_epoch for part in parts} == {whole.steps_per_epoch} == {len(whole.steps(2))}
     for step, together in enumerate(zip(*(part.steps(2) for part in parts), strict=True)):
-        rows, wanted = sorted(sum(together, [])), sorted(whole.steps(2)[step])
+        rows, wanted = sorted(chain(*together)), sorted(whole.steps(2)[step])
         assert len({len(own) for own in together}) == 1
         if step < whole.steps_per_epoch - 1 or processes == 1:
             assert rows == wanted
@@ -63,7 +65,7 @@ def test_micro_batches_are_padded_one_by_one():
     steps = list(batches.epoch(0))
     assert [[len(batch["input_ids"]) for batch in step] for step in steps] == [[4, 4]] * 7 + [[4, 1]]
     seen = [row for step in steps for batch in step for row in batch["input_ids"].flatten().tolist()]
-    assert seen == sum(batches.steps(0), [])
+    assert seen == list(chain(*batches.steps(0)))
 
 
 @pytest.mark.parametrize("processes", [1, 2])

@@ -147,11 +147,11 @@ def test_the_threshold_of_the_first_set_holds_for_all(teachers, tmp_path):
     data.evals["answered"] = tiny.questions(12, start=400)
     metrics = ternarybert.ternarize(teacher, data, tmp_path / "out", STUDENT.override({"schedule.epochs": "1"}), QUICK)
     told, judged = metrics.best, ternarybert.evaluate(tmp_path / "out", data)
-    assert told["sets"]["silent"]["best_f1"] > told["sets"]["silent"]["f1"], "nothing to confuse"
+    assert told.sets["silent"]["best_f1"] > told.sets["silent"]["f1"], "nothing to confuse"
     for name, scores in judged["sets"].items():
-        assert scores["f1"] == pytest.approx(told["sets"][name]["f1"]), name
+        assert scores["f1"] == pytest.approx(told.sets[name]["f1"]), name
     assert judged["scores"]["f1"] == pytest.approx(np.mean([scores["f1"] for scores in judged["sets"].values()]))
-    assert not any(name.startswith("NoAns") for name in told["scores"])
+    assert not any(name.startswith("NoAns") for name in told.scores)
 
 
 def test_the_packed_folder_is_the_student_that_was_evaluated(teachers, tmp_path):

@@ -23,6 +23,7 @@ from ternarybert.training.finetune import finetune
 from ternarybert.training.heads.classification import tokenize_texts
 from ternarybert.training.history import History
 from ternarybert.training.options import TrainingOptions
+from ternarybert.training.report import RunReport, StepEvaluation
 from ternarybert.training.ternarize import ternarize
 from tests import tiny
 from tests.processes import fork, fork_ranks
@@ -30,6 +31,7 @@ from tests.training.conftest import rows
 
 RECIPE = PRESETS["default"].override({"schedule.learning_rate": "1e-3"})
 QUICK = TrainingOptions(device="cpu", evaluations=2)
+FOUR = TrainingOptions(device="cpu", evaluations=4)
 
 
 class StopAt(TrainingCallback):
@@ -67,6 +69,8 @@ def test_a_teacher_is_made_and_ternarized(data, tmp_path):
     written = {path.name for path in (tmp_path / "out").iterdir()}
     assert {"config.json", "model.safetensors", "recipe.yaml", "metrics.json", "README.md", "tokenizer.json"} <= written
     assert json.loads((tmp_path / "out" / "metrics.json").read_text()) == json.loads(json.dumps(metrics.to_dict()))
+    assert RunReport.from_dict(json.loads((tmp_path / "out" / "metrics.json").read_text())) == metrics
+    assert RunReport.from_dict(json.loads((tmp_path / "teacher" / "finetune.json").read_text())) == report
     assert Recipe.load(tmp_path / "out" / "recipe.yaml") == RECIPE.override(settings)
     assert not (tmp_path / "out.work").exists()
 
@@ -157,16 +161,16 @@ def test_a_resumed_run_wants_the_same_rows_and_its_best_student(data, teacher, t
     weights.write_bytes(whole)
     history = json.loads((tmp_path / "out.work" / "history.json").read_text())
     (tmp_path / "out.work" / "history.json").write_text(json.dumps(history | {"seconds": 1000.0}))
-    assert 1000 < ternarize(teacher, data, out, RECIPE, again)["seconds"] < 1100  # the time before counts too
+    assert 1000 < ternarize(teacher, data, out, RECIPE, again).seconds < 1100  # the time before counts too
 
 
 def test_of_equals_the_best_agrees_most_or_is_the_last():
     history = History("accuracy")
-    history.add(1, {"accuracy": 90.0, "agreement": 10.0}, {})
-    assert history.add(2, {"accuracy": 90.0, "agreement": 95.0}, {})
-    assert not history.add(3, {"accuracy": 90.0, "agreement": 94.0}, {})
-    assert history.add(4, {"accuracy": 90.0, "agreement": 95.0}, {})
-    assert not history.add(5, {"accuracy": 89.0, "agreement": 99.0}, {})
+    history.add(StepEvaluation(1, {"accuracy": 90.0, "agreement": 10.0}, {}))
+    assert history.add(StepEvaluation(2, {"accuracy": 90.0, "agreement": 95.0}, {}))
+    assert not history.add(StepEvaluation(3, {"accuracy": 90.0, "agreement": 94.0}, {}))
+    assert history.add(StepEvaluation(4, {"accuracy": 90.0, "agreement": 95.0}, {}))
+    assert not history.add(StepEvaluation(5, {"accuracy": 89.0, "agreement": 99.0}, {}))
 
 
 def test_the_last_student_is_kept_whatever_its_score(data, teacher, tmp_path):
@@ -206,7 +210,7 @@ def test_two_processes_equal_one_with_twice_the_batch(tmp_path):
     one, other = (load_file(checkpoint / "model.safetensors") for checkpoint in checkpoints)
     for name in one:
         assert np.abs(one[name] - other[name]).max() < 1e-5, name
-    agree = [packed.read(tmp_path / n).metrics.final.scores["agreement"] for n in ("one", "two")]
+    agree = [packed.read(tmp_path / n).metrics["student"]["final"]["scores"]["agreement"] for n in ("one", "two")]
     assert agree[0] == agree[1]
 
 
@@ -237,6 +241,18 @@ def test_nothing_existing_is_lost(data, teacher, tmp_path):
     assert (out / "thesis.txt").read_text() == "years of work"
 
 
+@pytest.mark.parametrize("kind", [str, Path])
+def test_a_teacher_may_be_a_path(data, tmp_path, kind):
+    missing = tmp_path / "missing"
+    for job in (ternarize, finetune):
+        with pytest.raises(UnsupportedModelError, match=re.escape(str(missing))):
+            job(kind(missing), data, tmp_path / "out", RECIPE, QUICK)
+    with pytest.raises(UnsupportedModelError, match=re.escape(str(missing))):
+        ternarybert.evaluate(kind(missing), data)
+    with pytest.raises(UnsupportedModelError, match="missing"):
+        ternarize(Path("missing"), data, tmp_path / "out", RECIPE, QUICK)  # a path, not the name of a hub model
+
+
 def test_models_and_data_that_do_not_fit(data, teacher, tmp_path):
     headless = tmp_path / "headless"
     tiny.bert().bert.save_pretrained(headless)
@@ -251,4 +267,4 @@ def test_models_and_data_that_do_not_fit(data, teacher, tmp_path):
     with pytest.raises(DataError, match="no training rows"):
         ternarize(teacher, TaskData(data.task, None, data.evals), tmp_path / "d", RECIPE, QUICK)
     shallow = RECIPE.override({"distill.layer_map": "uniform", "schedule.stretch": 1.0})
-    assert ternarize(deep, data, tmp_path / "e", shallow, QUICK, student=teacher)["steps"] == 16
+    assert ternarize(deep, data, tmp_path / "e", shallow, QUICK, student=teacher).steps == 16

@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import math
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -62,12 +63,16 @@ def test_the_loss_is_l_trm_plus_l_pred(data, tmp_path):
     assert len(student.attentions) == 2
 
 
+def record(seen, name, *_):
+    seen[name] = torch.is_autocast_enabled("cpu")
+
+
 def test_a_teacher_runs_in_bfloat16_and_its_quantized_student_does_not(data, tmp_path):
     inputs, losses = tiny.batch(vocabulary=60), []
     for bf16 in (False, True):
         trainer, autocast = make_trainer(data, tmp_path, RECIPE, bf16=bf16, max_steps=1), {}
         for name, model in (("student", trainer.model), ("teacher", trainer.teacher.model)):
-            model.register_forward_hook(lambda *_, name=name: autocast.update({name: torch.is_autocast_enabled("cpu")}))
+            model.register_forward_hook(partial(record, autocast, name))
         with torch.no_grad():
             trainer.model.eval()
             losses.append(float(trainer.batch_loss(dict(inputs))))

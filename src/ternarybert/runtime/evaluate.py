@@ -57,18 +57,22 @@ def evaluate(
 def label_names(folder: str | Path) -> list[str]:
     """The labels of a packed classifier, in the order of its outputs."""
     with load(folder, num_threads=1, engine="oracle") as model:  # which has nothing to prepare
-        return list(_require(Classifier, model, folder, "classification").labels)
+        _require(Classifier, model, folder, CLASSIFICATION)
+        return list(model.labels)
 
 
 def _load(folder: str | Path, data: TaskData[Any], num_threads: int | None, engine: str) -> Model:
     wanted, _ = _KINDS[data.task.kind]
-    return _require(wanted, load(folder, num_threads=num_threads, engine=engine), folder, data.task.kind)
-
-
-def _require(wanted: type[Any], model: Model, folder: str | Path, kind: str) -> Any:
-    if not isinstance(model, wanted):
-        raise UnsupportedModelError(f"'{folder}' is a {type(model).__name__}, and these data need a model for {kind}")
+    model = load(folder, num_threads=num_threads, engine=engine)
+    _require(wanted, model, folder, data.task.kind)
     return model
+
+
+def _require(wanted: type[Model], model: Model, folder: str | Path, kind: str) -> None:
+    if not isinstance(model, wanted):
+        raise UnsupportedModelError(
+            f"'{folder}' has no {kind} head (it is a {type(model).__name__}), which these data need"
+        )
 
 
 def _fitted(data: TaskData[Any], model: Model) -> TaskData[Any]:

@@ -115,7 +115,7 @@ class TrainingBatches:
         """
         loader = DataLoader(
             self.rows,
-            batch_sampler=self.steps(epoch)[skip:],  # type: ignore[arg-type]
+            batch_sampler=self.steps(epoch)[skip:],
             collate_fn=self._micro_batches,
             pin_memory=torch.cuda.is_available(),
         )

@@ -74,7 +74,13 @@ class RunReport:
             "versions": dict(self.versions),
         }
         if self.teacher is None:
-            head = {"task": self.task, "metric": self.metric, "kept": self.kept, "best": best, "final": final}
+            head: dict[str, Any] = {
+                "task": self.task,
+                "metric": self.metric,
+                "kept": self.kept,
+                "best": best,
+                "final": final,
+            }
         else:
             head = {
                 "task": self.task,

@@ -119,4 +119,5 @@ def fitted(data: TaskData[Any], model: PreTrainedModel) -> TaskData[Any]:
         raise DataError(f"'{task.name}' has no training {task.unit}")
     if not data.evals:
         raise DataError(f"'{task.name}' has no {task.unit} to evaluate on")
-    return task.fit(data, model.config.to_dict())
+    result: TaskData[Any] = task.fit(data, model.config.to_dict())
+    return result

@@ -121,21 +121,25 @@ class Trainer:
             self.model.zero_grad()
 
             progress.step += 1
-            if budget is not None:
-                progress.steps = budget.estimate_steps(progress.step)
-            progress.evaluation_follows, save = self._due()
-            self._notify("on_step")
-            self.log()
-            if progress.evaluation_follows:
-                self.evaluate()
-            if save:
-                self.save_checkpoint()
+            self._after_step()  # log, evaluate, save a checkpoint
         if self.evaluator.last_step != progress.step:
             self.evaluate()
         self.rows_per_second = (progress.step - first_step) * self.batches.step_rows / (time.perf_counter() - start)
         self._notify("on_end")
         for tracker in self.accelerator.trackers:
             tracker.finish()
+
+    def _after_step(self) -> None:
+        budget, progress = self.options.time_budget, self.progress
+        if budget is not None:
+            progress.steps = budget.estimate_steps(progress.step)
+        progress.evaluation_follows, save = self._due()
+        self._notify("on_step")
+        self.log()
+        if progress.evaluation_follows:
+            self.evaluate()
+        if save:
+            self.save_checkpoint()
 
     @property
     def is_over(self) -> bool:

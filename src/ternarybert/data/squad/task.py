@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
 ANSWERING = "question_answering"  # the key in a model's config.json
-QUESTION_ANSWERING = "question answering"  # the kind of task
+QUESTION_ANSWERING = "question-answering"  # the kind of task
 OWN = "own"  # the version of the user's own questions
 _SIZES = ("max_length", "stride", "max_question", "max_answer", "n_best")
 
