@@ -300,7 +300,7 @@ class ProgressDisplay:
 
             columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[text]}"))
             self._bar = Progress(*columns, console=self.console, transient=True, refresh_per_second=2)
-            self._task = self._bar.add_task(self.title, total=total, completed=done, text=shown)
+            self._task = self._bar.add_task(self.title, total=total, text=shown)
             self._bar.start()
         self._bar.update(self._task, completed=done, total=total, text=shown)
 
