@@ -10,7 +10,7 @@ import pytest
 from scipy import stats
 
 from ternarybert.data import TaskData
-from ternarybert.data.squad.questions import Answer, Question
+from ternarybert.data.squad.questions import GoldAnswer, Question
 from ternarybert.data.squad.task import SQUAD
 from ternarybert.errors import UnsupportedModelError
 from ternarybert.runtime.evaluate import evaluate
@@ -90,7 +90,7 @@ def test_students_are_compared_as_they_are_scored(monkeypatch, tmp_path):
     f1_of = run_path(str(RUNS / "paired.py"))["f1_of"]
     context = "The movie was great, and the plot: very fun! We hated it not."
     answers = ("movie", "great", "the plot", "very fun", "We hated it not")
-    asked = [Question(f"what was {text}", context, (Answer(text, context.index(text)),), text) for text in answers]
+    asked = [Question(f"what was {text}", context, (GoldAnswer(text, context.index(text)),), text) for text in answers]
     data = TaskData(SQUAD["squad"], None, {"test": asked})
     student = save_student(tmp_path / "student", "ForQuestionAnswering")
     assert 0 < f1_of(student, data, 1).mean() < 100

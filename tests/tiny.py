@@ -12,7 +12,7 @@ from transformers import (
     PreTrainedTokenizerFast,
 )
 
-from ternarybert.data.squad.questions import Answer, Question
+from ternarybert.data.squad.questions import GoldAnswer, Question
 
 WORDS = "the a film movie was is very good great bad awful plot acting fun dull and not i we liked hated it".split()  # noqa: SIM905
 
@@ -99,6 +99,6 @@ def questions(count: int, start: int = 0, silent: bool = False) -> list[Question
             word = "film"
         before, after = "the plot was it and " * (i % 5), " and we liked the acting" * (i // 2 % 8)
         context = f"{before}the film was {word}{after}"
-        answers = () if word == "film" else (Answer(word, len(before) + len("the film was ")),)
+        answers = () if word == "film" else (GoldAnswer(word, len(before) + len("the film was ")),)
         made.append(Question("was it fun", context, answers, str(i), f"article {i % 7}"))
     return made

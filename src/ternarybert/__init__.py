@@ -47,14 +47,14 @@ if TYPE_CHECKING:
     from ternarybert.runtime.predict_file import predict_file
     from ternarybert.training.evaluate import evaluate
     from ternarybert.training.finetune import finetune
-    from ternarybert.training.options import TrainingOptions as TrainingOptions
+    from ternarybert.training.options import TrainingOptions
     from ternarybert.training.ternarize import ternarize
 else:
     # The module of each public name, and its name there if it is another one.
     _MODULES = {
         "Model": "ternarybert.runtime.model",
         "Recipe": "ternarybert.recipe",
-        "TrainingOptions": "ternarybert.training.options:TrainingOptions",
+        "TrainingOptions": "ternarybert.training.options",
         "compare_methods": "ternarybert.compare.grid",
         "evaluate": "ternarybert.training.evaluate",
         "finetune": "ternarybert.training.finetune",

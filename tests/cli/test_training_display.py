@@ -1,25 +1,25 @@
 """How a training run is shown: a bar on a terminal, lines in a log, nothing by other processes."""
 
 import io
-from types import SimpleNamespace
 
 from rich.console import Console
 
 from ternarybert.cli.console import make_console
 from ternarybert.cli.training_display import TrainingDisplay
+from ternarybert.training.callbacks import TrainingProgress
 
 
-def state(step=0):
-    return SimpleNamespace(global_step=step, max_steps=10)
+def state(step=0, follows=False):
+    return TrainingProgress(step, 10, None, follows)
 
 
 def test_progress_on_a_terminal():
     screen = io.StringIO()
     with TrainingDisplay(Console(file=screen, force_terminal=True, width=100), "ternarizing") as progress:
-        progress.on_train_begin(None, state(), None)
-        progress.on_log(None, state(), None, logs={"loss": 1.25})
-        progress.on_evaluate(None, state(5), None, metrics={"eval_f1": 50.0, "eval_best": 75.0})
-        progress.on_step_end(None, state(5), SimpleNamespace(should_evaluate=False))
+        progress.on_start(state())
+        progress.on_log(state(), {"loss": 1.25})
+        progress.on_evaluate(state(5), {"f1": 50.0, "best": 75.0})
+        progress.on_step(state(5))
         progress.display._bar.refresh()
     shown = screen.getvalue()
     for text in ("ternarizing", "5/10", "loss 1.250", "f1 50.00 (best 75.00)", "0 s left"):
@@ -31,11 +31,11 @@ def test_progress_in_a_log_is_a_line_a_minute(monkeypatch):
     log, now = io.StringIO(), {"seconds": 0.0}
     monkeypatch.setattr("ternarybert.cli.console.time.monotonic", lambda: now["seconds"])
     progress = TrainingDisplay(Console(file=log, width=100), "ternarizing")
-    progress.on_train_begin(None, state(), None)
+    progress.on_start(state())
     for step in range(1, 7):
         now["seconds"] = 25.0 * step
-        progress.on_log(None, state(step), None, logs={"loss": 1.25})
-        progress.on_step_end(None, state(step), SimpleNamespace(should_evaluate=step == 3))
+        progress.on_log(state(step), {"loss": 1.25})
+        progress.on_step(state(step, follows=step == 3))
     assert log.getvalue().splitlines() == [
         "step 4/10  loss 1.250  2 min left",
     ]
@@ -44,6 +44,6 @@ def test_progress_in_a_log_is_a_line_a_minute(monkeypatch):
 def test_another_process_prints_nothing(monkeypatch, capfd):
     monkeypatch.setenv("RANK", "1")
     progress = TrainingDisplay(make_console(errors=True), "ternarizing")
-    progress.on_train_begin(None, state(3), None)
-    progress.on_evaluate(None, state(5), None, metrics={"eval_f1": 50.0, "eval_best": 75.0})
+    progress.on_start(state(3))
+    progress.on_evaluate(state(5), {"f1": 50.0, "best": 75.0})
     assert capfd.readouterr() == ("", "")

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
 
-from ternarybert.data.squad.questions import Answer, Question, read_questions
+from ternarybert.data.squad.questions import GoldAnswer, Question, read_questions
 
 SPECIALS = ("[UNK]", "[SEP]", "[CLS]", "[PAD]")  # not in BERT's order, lest an id be taken for granted
 SYLLABLES = ("ba", "ce", "di", "fo", "gu", "ha", "je", "ki", "lo", "mu", "quin", "ta", "vex", "zu", "the", "an", "a")
@@ -44,7 +44,7 @@ def _piece(rng, words, longest):
     long = [i for i, word in enumerate(words) if len(word) > 5]  # no article: version 2.0 ignores answers like "The"
     first = rng.choice(long or range(len(words)))
     piece = " ".join(words[first : first + rng.randint(1, longest)])
-    return Answer(piece, len(" ".join([*words[:first], ""])))
+    return GoldAnswer(piece, len(" ".join([*words[:first], ""])))
 
 
 def wordpiece(texts, size=8000):

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ternarybert.data.squad.metric import normalize, score_squad
-from ternarybert.data.squad.questions import Answer, Question
+from ternarybert.data.squad.questions import GoldAnswer, Question
 from ternarybert.data.squad.spans import answer_questions
 from ternarybert.data.squad.windows import Windower
 from ternarybert.errors import DataError
@@ -103,7 +103,7 @@ def reason(window, prediction):
 @pytest.mark.parametrize("make", [wordpiece, bytelevel])
 def test_any_script(name, make):
     asked, context, text = EXOTIC[name]
-    question = Question(asked, context, (Answer(text, context.index(text)),))
+    question = Question(asked, context, (GoldAnswer(text, context.index(text)),))
     (prediction,) = perfect([question], make([asked, context]))
     assert prediction.text == text
     assert prediction.answer.start == context.index(text)
@@ -113,7 +113,7 @@ def test_an_answer_anywhere_in_a_text_of_ten_thousand_words():
     (long,) = made_questions(1, words=(10_000, 10_000))
     places = [0, len(long.context) - len(long.context.split()[-1])]  # the very first word and the very last
     places += [long.context.index(" ", i) + 1 for i in range(500, len(long.context) - 500, 3001)]
-    golds = [Answer(long.context[i:].split()[0], i) for i in places]
+    golds = [GoldAnswer(long.context[i:].split()[0], i) for i in places]
     questions = [Question("Where?", long.context, (gold,), str(i)) for i, gold in enumerate(golds)]
     windows = Windower(made_tokenizer()).windows(questions[:1])
     assert len(windows) > 50
@@ -124,7 +124,7 @@ def test_an_answer_anywhere_in_a_text_of_ten_thousand_words():
 def test_the_whole_context_and_an_empty_question():
     for context in ("word", "(a) b.", "  two words "):
         text = context.strip()
-        (prediction,) = perfect([Question("", context, (Answer(text, context.index(text)),))], made_tokenizer())
+        (prediction,) = perfect([Question("", context, (GoldAnswer(text, context.index(text)),))], made_tokenizer())
         assert (prediction.text, prediction.answer.start) == (text, context.index(text))
 
 

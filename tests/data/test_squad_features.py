@@ -4,7 +4,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tokenizers import Tokenizer, models, pre_tokenizers
 
-from ternarybert.data.squad.questions import Answer, Question
+from ternarybert.data.squad.questions import GoldAnswer, Question
 from ternarybert.data.squad.windows import FIRST_TOKEN, UNKNOWN, Windower, _cuts
 from ternarybert.errors import DataError
 
@@ -25,7 +25,7 @@ def spaced(count):
 def at(first, last, count=40):
     """A question about tokens first..last of a text."""
     context = spaced(count)
-    return Question("q r s", context, (Answer(context[2 * first : 2 * last + 1], 2 * first),), "x")
+    return Question("q r s", context, (GoldAnswer(context[2 * first : 2 * last + 1], 2 * first),), "x")
 
 
 def test_a_window_is_what_the_tokenizer_itself_makes_of_a_pair():
@@ -102,7 +102,7 @@ def test_answers_outside_a_window_point_at_the_first_token(letters, last, firsts
 def test_labels_where_there_is_no_answer_and_where_nobody_knows(letters):
     text = spaced(40)
     silent, unknown = Question("q", text, ()), Question("q", text, None)
-    unseen = Question("q", "a \u200b b", (Answer("\u200b", 2),))  # BERT's tokenizer drops the character
+    unseen = Question("q", "a \u200b b", (GoldAnswer("\u200b", 2),))  # BERT's tokenizer drops the character
     windows = Windower(letters, max_length=16, stride=4).windows([silent, unknown, unseen])
     labels = [{(w.start, w.end) for w in windows if w.row == row} for row in range(3)]
     assert labels == [{(FIRST_TOKEN, FIRST_TOKEN)}, {(UNKNOWN, UNKNOWN)}, {(UNKNOWN, UNKNOWN)}]
@@ -112,7 +112,7 @@ def test_every_token_that_an_answer_touches_is_in_its_label():
     tokenizer = wordpiece(["golden gate 1990s"], size=60)
     context = "A golden gate in the 1990s."
     for text in ("old", "n ga", "199", "A", "1990s."):
-        question = Question("?", context, (Answer(text, context.index(text)),))
+        question = Question("?", context, (GoldAnswer(text, context.index(text)),))
         (window,) = Windower(tokenizer).windows([question])
         start, end = (label - window.context_at for label in (window.start, window.end))
         covered = context[window.tokens.starts[start] : window.tokens.ends[end]]

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from torchmetrics.text import SQuAD
 
 from ternarybert.data.squad.metric import normalize, score_squad, score_squad_v2
-from ternarybert.data.squad.questions import Answer, Question
+from ternarybert.data.squad.questions import GoldAnswer, Question
 from ternarybert.errors import DataError
 
 from .squad_made import dev_questions
@@ -22,7 +22,7 @@ CLOSE = 1e-9
 
 def asked(*golds, number=0):
     context = " ".join(golds) or "nothing"
-    return Question("Q?", context, tuple(Answer(gold, context.index(gold)) for gold in golds), str(number))
+    return Question("Q?", context, tuple(GoldAnswer(gold, context.index(gold)) for gold in golds), str(number))
 
 
 @pytest.mark.parametrize(

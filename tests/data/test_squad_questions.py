@@ -7,7 +7,7 @@ import datasets
 import pytest
 
 from ternarybert.data.squad import questions
-from ternarybert.data.squad.questions import Answer, Question, holds_questions, read_questions
+from ternarybert.data.squad.questions import GoldAnswer, Question, holds_questions, read_questions
 from ternarybert.errors import DataError
 
 CONTEXT = "Super Bowl 50 was played in 2016 at Levi's Stadium in Santa Clara."
@@ -40,7 +40,7 @@ OFFICIAL = {
     ],
 }
 WANTED = [
-    Question("Where?", CONTEXT, (Answer("Levi's Stadium", 36),), "q1", "Super_Bowl_50"),
+    Question("Where?", CONTEXT, (GoldAnswer("Levi's Stadium", 36),), "q1", "Super_Bowl_50"),
     Question("Who sang?", CONTEXT, (), "q2", "Super_Bowl_50"),
 ]
 
@@ -86,8 +86,11 @@ def test_the_users_own_lines(tmp_path):
         {"question": "Who?", "context": CONTEXT, "answers": [], "id": 7},
     )
     first, second, third = read_questions(path)
-    assert first == Question("When?", CONTEXT, (Answer("2016", 28),), "1")
-    assert second.answers == (Answer("Clara", 60), Answer("a", 15))  # a text without a place: the first of its kind
+    assert first == Question("When?", CONTEXT, (GoldAnswer("2016", 28),), "1")
+    assert second.answers == (
+        GoldAnswer("Clara", 60),
+        GoldAnswer("a", 15),
+    )  # a text without a place: the first of its kind
     assert (second.id, second.question) == ("3", "")  # an empty question is odd, not wrong
     assert (third.answers, third.id) == ((), "7")
 
@@ -101,7 +104,7 @@ def test_an_answer_close_by_is_found_and_said(tmp_path, caplog):
     row = {"question": "?", "context": "on no, no, " + CONTEXT, "answers": [{"text": "no", "answer_start": 6}]}
     with caplog.at_level(logging.WARNING):
         (question,) = read_questions(jsonl(tmp_path, row))
-    assert question.answers == (Answer("no", 7),)
+    assert question.answers == (GoldAnswer("no", 7),)
     assert "1 answers are not where 'answer_start' says" in caplog.text
 
 
@@ -200,7 +203,7 @@ def test_a_record_cannot_be_made_wrong():
     with pytest.raises(DataError, match="context is empty"):
         Question("Q?", " ")
     with pytest.raises(DataError, match="has no 'x' at character 1"):
-        Question("Q?", "yy", (Answer("x", 1),))
+        Question("Q?", "yy", (GoldAnswer("x", 1),))
 
 
 def test_files_that_hold_questions(tmp_path):

@@ -19,7 +19,7 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from ternarybert.data.squad.questions import Answer, Question
+from ternarybert.data.squad.questions import GoldAnswer, Question
 from ternarybert.errors import DataError
 
 Floats: TypeAlias = NDArray[np.float64]
@@ -71,7 +71,7 @@ def score_squad_v2(
     return _summary(exact, f1) | _summaries_by(answerable, exact, f1) | best
 
 
-def _golds(question: Question) -> tuple[Answer, ...]:
+def _golds(question: Question) -> tuple[GoldAnswer, ...]:
     if question.answers is None:
         raise DataError(f"question '{question.id}' is not labelled; there is nothing to score against")
     return question.answers

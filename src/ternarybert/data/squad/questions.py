@@ -32,7 +32,7 @@ _START = 1 << 16  # characters that tell whether a JSON file has the official la
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class GoldAnswer:
     """A piece of the context."""
 
     text: str
@@ -45,7 +45,7 @@ class Question:
 
     question: str
     context: str
-    answers: tuple[Answer, ...] | None = None  # empty: the context does not answer it; None: nobody has said
+    answers: tuple[GoldAnswer, ...] | None = None  # empty: the context does not answer it; None: nobody has said
     id: str = ""
     title: str = ""  # of the article that the context is from
 
@@ -182,7 +182,7 @@ def _answer_pairs(value: object) -> list[tuple[object, object]]:
     return [(a.get("text"), a.get("answer_start")) if isinstance(a, Mapping) else (a, None) for a in value]
 
 
-def _locate(context: str, text: object, start: object, place: str, moved: list[str]) -> Answer:
+def _locate(context: str, text: object, start: object, place: str, moved: list[str]) -> GoldAnswer:
     """Find an answer where the file says, or close by; the first of its kind where the file does not say."""
     _check_text("text of an answer", text)
     text = str(text)
@@ -192,11 +192,11 @@ def _locate(context: str, text: object, start: object, place: str, moved: list[s
         found = context.find(text)
         if found < 0:
             raise DataError(f"the answer '{text:.40}' is not in the context")
-        return Answer(text, found)
+        return GoldAnswer(text, found)
     if not isinstance(start, int) or isinstance(start, bool):
         raise DataError(f"'answer_start' is {start!r:.40}, not a whole number")
     if start >= 0 and context.startswith(text, start):
-        return Answer(text, start)
+        return GoldAnswer(text, start)
     low, high = (max(0, edge) for edge in (start - _SLACK, start + len(text) + _SLACK))
     near = [low + match.start() for match in re.finditer(re.escape(text), context[low:high])]
     if not near:
@@ -205,7 +205,7 @@ def _locate(context: str, text: object, start: object, place: str, moved: list[s
             "'answer_start' out"
         )
     moved.append(place)
-    return Answer(text, min(near, key=lambda found: abs(found - start)))
+    return GoldAnswer(text, min(near, key=lambda found: abs(found - start)))
 
 
 def _read_official(path: Path) -> Table | None:
