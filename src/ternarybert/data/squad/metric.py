@@ -93,19 +93,19 @@ def _scores(texts: Sequence[str], golds: Sequence[Iterable[str]], nothing_is_equ
         raise DataError(f"{len(texts)} predictions for {len(golds)} questions; one for each")
     exact, f1 = np.zeros(len(texts)), np.zeros(len(texts))
     for i, (text, accepted) in enumerate(zip(texts, golds, strict=True)):
-        said = normalize(text)
-        exact[i] = said in accepted
-        f1[i] = max(_f1(said.split(), gold.split(), nothing_is_equal) for gold in accepted)
+        predicted = normalize(text)
+        exact[i] = predicted in accepted
+        f1[i] = max(_f1(predicted.split(), gold.split(), nothing_is_equal) for gold in accepted)
     return exact, f1
 
 
-def _f1(said: list[str], gold: list[str], nothing_is_equal: bool) -> float:
-    if nothing_is_equal and not (said and gold):
-        return float(said == gold)
-    common = sum((Counter(said) & Counter(gold)).values())
+def _f1(predicted: list[str], gold: list[str], nothing_is_equal: bool) -> float:
+    if nothing_is_equal and not (predicted and gold):
+        return float(predicted == gold)
+    common = sum((Counter(predicted) & Counter(gold)).values())
     if not common:
         return 0.0
-    precision, recall = common / len(said), common / len(gold)
+    precision, recall = common / len(predicted), common / len(gold)
     return 2 * precision * recall / (precision + recall)
 
 
