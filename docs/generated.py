@@ -2,6 +2,9 @@
 
 MkDocs calls `on_page_markdown` for every page (`hooks` in mkdocs.yml). Everything is read from the code itself, so
 these pages cannot go stale. An option, an argument or a command without a help text is an error: the build fails.
+
+`` `runtime/load.py:load` `` in a page becomes a link to that line of the source, which the site contains. A name that
+does not exist is an error too.
 """
 
 from __future__ import annotations
@@ -15,6 +18,9 @@ from pathlib import Path
 from typing import Any
 
 import typer.main
+from pygments import highlight
+from pygments.formatters import HtmlFormatter
+from pygments.lexers import get_lexer_for_filename
 
 import ternarybert
 from ternarybert import errors, recipe
@@ -32,11 +38,62 @@ def on_page_markdown(markdown: str, **_: object) -> str:
     return _MARKER.sub(lambda marker: GENERATORS[marker[1]](), markdown)
 
 
+def on_page_content(html: str, page: Any, **_: object) -> str:
+    """Turn names of functions and classes into links to their lines."""
+    up = "../" * page.url.count("/")
+
+    def link(match: re.Match[str]) -> str:
+        path, name = match[1], match[2]
+        _linked.add(path)
+        return f'<a href="{up}{_SOURCE}/{path}.html#L-{line_of(path, name)}">{match[0]}</a>'
+
+    return _REFERENCE.sub(link, html)
+
+
 def on_post_build(config: Any) -> None:
-    """Refuse a site that needs another server: it must work without a network."""
+    """Add the sources that pages link to, and refuse a site that needs another server: it must work without network."""
+    for path in sorted(_linked):
+        _write_source(Path(config["site_dir"]) / _SOURCE / f"{path}.html", path)
     for page in Path(config["site_dir"]).rglob("*.html"):
         if external := _EXTERNAL.findall(page.read_text(encoding="utf-8")):
             raise ValueError(f"{page.name} loads {external[0]}; keep every asset in the site")
+
+
+# ---- Sources ---------------------------------------------------------------------------------------------------------
+
+_REFERENCE = re.compile(r"<code>([\w/]+\.(?:py|cc|h)):(?!:)([\w.:]+)</code>")
+_SOURCE = "source"  # the folder of the site
+_linked: set[str] = set()
+
+
+def source_path(path: str) -> Path:
+    """A file below the package, or below native/."""
+    return ROOT / path if path.startswith("native/") else ROOT / "src" / "ternarybert" / path
+
+
+def line_of(path: str, name: str) -> int:
+    """The line that defines a function, a class or `Class.method`."""
+    text = source_path(path).read_text(encoding="utf-8")
+    if not path.endswith(".py"):
+        definition = re.compile(rf"^[A-Za-z].*\b{re.escape(name)}\(", re.MULTILINE)
+        match = definition.search(text)
+        if match is None:
+            raise ValueError(f"{path} does not define {name}")
+        return text.count("\n", 0, match.start()) + 1
+    node: Any = ast.parse(text)
+    for part in name.split("."):
+        defined = [child for child in node.body if getattr(child, "name", None) == part]
+        if not defined:
+            raise ValueError(f"{path} does not define {name}")
+        node = defined[0]
+    return int(node.lineno)
+
+
+def _write_source(page: Path, path: str) -> None:
+    text = source_path(path).read_text(encoding="utf-8")
+    formatter = HtmlFormatter(full=True, title=path, linenos="inline", lineanchors="L")
+    page.parent.mkdir(parents=True, exist_ok=True)
+    page.write_text(highlight(text, get_lexer_for_filename(path), formatter), encoding="utf-8")
 
 
 # ---- Command line ----------------------------------------------------------------------------------------------------
