@@ -3,8 +3,8 @@
 Both sides are this package: the same student, teacher, losses and optimizer. The slow side pads every batch to the full
 length, runs the teacher every time, quantizes the whole word embedding, quantizes every weight for every micro-batch,
 and multiplies floats where ours multiplies codes. Each side trains for a few epochs on the same small part of the task,
-ours with an empty cache of the teacher's outputs at first. They take turns in one process, an epoch each, so that a slow
-moment of the machine hits both.
+ours with an empty cache of the teacher's outputs at first. They take turns in one process, an epoch each, so that a
+slow moment of the machine hits both.
 
     python bench/training.py TEACHER GLUE_FOLDER [--task mrpc] [--threads 1] [--epochs 3] [--steps 8]
 """

@@ -149,7 +149,7 @@ def test_a_teacher_of_another_task_is_refused(id2label, message):
 def test_two_labels_may_not_become_one():
     task = ClassificationTask("t", ("text",), "label", ("pos", "Pos"), ("accuracy",))
     data = TaskData(task, make_dataset([["x", "y"]], [0, 1]), {})
-    with pytest.raises(LabelError, match="POS|Pos"):
+    with pytest.raises(LabelError, match="Pos"):
         align_labels(data, {0: "POS", 1: "NEG"})
 
 

@@ -1,14 +1,8 @@
 """The user's own table as a task: any file format, any column names, any label names.
 
-What was understood (columns, labels, regression or not) is kept in the `Task`, so that the caller can show it. A
-table without labels is fine: distillation learns from the teacher's answers.
-
-MERGED-DOCS:
-Which columns of a table are the texts and the label, when the user says it and when not.
-
-What is named must exist. What is not named is guessed only where a person would not hesitate; a wrong guess would
-train a model on the wrong column for an hour.
-
+Columns that the user names must exist. Others are guessed only where there is no doubt; a wrong guess would train a
+model on the wrong column for an hour. The result (columns, labels, regression or not) is in the task, so that the caller
+can show it. A table without labels is fine: distillation learns from the teacher's outputs.
 """
 
 from __future__ import annotations
