@@ -47,7 +47,7 @@ def test_how_far_it_is(student, rows, monkeypatch):
     data = load_table(None, rows, label="mood")
     whole = run(student, data)
     monkeypatch.setattr("ternarybert.runtime.evaluate._CHUNK", 25)
-    assert run(student, data, tell=told.append)["scores"] == whole["scores"]
+    assert run(student, data, status=told.append)["scores"] == whole["scores"]
     assert [line.split()[-1] for line in told] == ["42%", "83%", "100%"]
 
 
