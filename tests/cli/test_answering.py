@@ -9,7 +9,7 @@ from ternarybert import packed
 from ternarybert.recipe import TWO_STAGES, Recipe
 from tests import tiny
 from tests.cli.test_train import table_rows
-from tests.data.test_squad import write
+from tests.data.test_squad_task import write
 from tests.processes import fork_ranks
 from tests.runtime.folders import save_student
 

@@ -85,7 +85,8 @@ def test_what_is_packed_answers_as_the_student_did(tmp_path, encoder, reviews, m
     model = packed.read(place.ternary)
     assert {t.packing for t in model.tensors.values() if isinstance(t, packed.PackedTensor)} == {"dense"}
     assert model.metrics["train_rows"] == 48
-    monkeypatch.setattr("ternarybert.demo.measure.time_models", lambda *_: {"torch": {}, "native": {}})  # only scores here
+    no_times = {"torch": {}, "native": {}}  # only scores here
+    monkeypatch.setattr("ternarybert.demo.measure.time_models", lambda *_: no_times)
     results = measure(place, TINY_PLAN)
     assert results["student"]["bytes"] * 3 < results["teacher"]["bytes"]
     with load(place.ternary) as ours:

@@ -11,7 +11,7 @@ from ternarybert.errors import FolderExistsError, OutputError
 from ternarybert.recipe import PRESETS
 from ternarybert.training import checkpoints
 from ternarybert.training.checkpoints import check_output, last_checkpoint, prepare_work, work_folder
-from ternarybert.training.options import Settings
+from ternarybert.training.options import TrainingOptions
 from ternarybert.training.ternarize import ternarize
 
 from .conftest import rows
@@ -41,24 +41,24 @@ def checkpoint(work, step, *, state="{}", without=()):
 
 
 def test_a_new_output_is_fine(output):
-    check_output(output, Settings(), MARKER)
+    check_output(output, TrainingOptions(), MARKER)
     output.mkdir()
-    check_output(output, Settings(), MARKER)
+    check_output(output, TrainingOptions(), MARKER)
 
 
 def test_a_model_is_replaced_with_force_only(output):
     model(output)
     with pytest.raises(FolderExistsError, match=r"out exists.*--force"):
-        check_output(output, Settings(), MARKER)
+        check_output(output, TrainingOptions(), MARKER)
     with pytest.raises(FolderExistsError, match="nothing to resume"):
-        check_output(output, Settings(resume=True), MARKER)
-    check_output(output, Settings(force=True), MARKER)
+        check_output(output, TrainingOptions(resume=True), MARKER)
+    check_output(output, TrainingOptions(force=True), MARKER)
     checkpoint(work_folder(output), 3)
     with pytest.raises(FolderExistsError, match="--force --resume"):
-        check_output(output, Settings(resume=True), MARKER)
+        check_output(output, TrainingOptions(resume=True), MARKER)
 
 
-@pytest.mark.parametrize("settings", [Settings(), Settings(force=True), Settings(resume=True)])
+@pytest.mark.parametrize("settings", [TrainingOptions(), TrainingOptions(force=True), TrainingOptions(resume=True)])
 def test_other_things_are_never_replaced(output, settings, tmp_path, monkeypatch):
     output.mkdir()
     (output / "thesis.txt").write_text("years of work")
@@ -76,21 +76,21 @@ def test_other_things_are_never_replaced(output, settings, tmp_path, monkeypatch
 
 
 def test_unfinished_work_is_resumed_or_dropped_on_purpose(output):
-    work = prepare_work(output, Settings(), PLAN)
+    work = prepare_work(output, TrainingOptions(), PLAN)
     assert work == work_folder(output)
     (work / "history.json").write_text("{}")
-    check_output(output, Settings(), MARKER)  # nothing is lost before the first checkpoint
-    prepare_work(output, Settings(), PLAN | {"seed": 1})
+    check_output(output, TrainingOptions(), MARKER)  # nothing is lost before the first checkpoint
+    prepare_work(output, TrainingOptions(), PLAN | {"seed": 1})
     assert [path.name for path in work.iterdir()] == ["run.json"]
     checkpoint(work, 3)
     with pytest.raises(OutputError, match=r"out\.work.*--resume.*--force"):
-        check_output(output, Settings(), MARKER)
-    check_output(output, Settings(resume=True), MARKER)
+        check_output(output, TrainingOptions(), MARKER)
+    check_output(output, TrainingOptions(resume=True), MARKER)
     with pytest.raises(OutputError, match="different seed"):
-        prepare_work(output, Settings(resume=True), PLAN)
-    prepare_work(output, Settings(resume=True), PLAN | {"seed": 1})
+        prepare_work(output, TrainingOptions(resume=True), PLAN)
+    prepare_work(output, TrainingOptions(resume=True), PLAN | {"seed": 1})
     assert last_checkpoint(work) is not None
-    prepare_work(output, Settings(force=True), PLAN)
+    prepare_work(output, TrainingOptions(force=True), PLAN)
     assert last_checkpoint(work) is None
 
 
@@ -98,17 +98,17 @@ def test_somebody_elses_folder_is_not_taken_for_work(output):
     work_folder(output).mkdir()
     (work_folder(output) / "notes.txt").write_text("mine")
     with pytest.raises(OutputError, match=r"out\.work"):
-        check_output(output, Settings(force=True), MARKER)
+        check_output(output, TrainingOptions(force=True), MARKER)
     with pytest.raises(OutputError, match=r"out\.work"):
-        prepare_work(output, Settings(force=True), PLAN)
+        prepare_work(output, TrainingOptions(force=True), PLAN)
     assert (work_folder(output) / "notes.txt").read_text() == "mine"
 
 
 def test_only_the_first_process_prepares(output, monkeypatch):
     monkeypatch.setenv("RANK", "1")
     model(output)
-    check_output(output, Settings(), MARKER)
-    assert not prepare_work(output, Settings(), PLAN).exists()
+    check_output(output, TrainingOptions(), MARKER)
+    assert not prepare_work(output, TrainingOptions(), PLAN).exists()
 
 
 def test_the_last_complete_checkpoint(tmp_path):
@@ -142,6 +142,8 @@ def test_the_best_model_is_not_mapped_when_its_folder_is_removed(data, teacher, 
         remove(path, *args, **options)
 
     monkeypatch.setattr(shutil, "rmtree", watched)
-    metrics = ternarize(teacher, data, output, PRESETS["default"], Settings(device="cpu", evaluations=1, max_steps=2))
+    metrics = ternarize(
+        teacher, data, output, PRESETS["default"], TrainingOptions(device="cpu", evaluations=1, max_steps=2)
+    )
     assert removed == [[]]
     assert json.loads((output / "metrics.json").read_text())["steps"] == metrics["steps"] == 2

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from contextlib import ExitStack
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -28,6 +28,7 @@ from ternarybert.cli.options import (
     WITHOUT_MASKED_MODEL,
     ColumnOptions,
     JsonOption,
+    OptionGroup,
     WordOptions,
     option,
     refuse,
@@ -49,12 +50,10 @@ _SAVE_MEMORY = "try a smaller --batch-size or a smaller --max-length"
 _USE_EVAL = "when you train on this file, evaluate on other rows (--eval): held-out rows would have variants in it"
 
 
-@dataclass(frozen=True)
-class _InputOptions:
+class _InputOptions(OptionGroup):
     train: Path | None = option(DATA, "Training data: CSV, TSV, JSONL, parquet or .txt.", "FILE")
 
 
-@dataclass(frozen=True)
 class AugmentFileOptions(JsonOption, WordOptions, ColumnOptions, _InputOptions):
     """What is augmented, and how."""
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import tempfile
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -23,7 +22,6 @@ EXAMPLE = (
 _MODELS, _MEASUREMENT = "Models and batches", "Measurement"
 
 
-@dataclass(frozen=True)
 class BenchOptions(JsonOption):
     """What is timed, and how."""
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -23,7 +23,7 @@ from ternarybert.cli.console import (
     quiet,
 )
 from ternarybert.cli.data import describe, load_data
-from ternarybert.cli.options import OUTPUT, GridOptions, TrainingDataOptions, option, with_options
+from ternarybert.cli.options import OUTPUT, GridOptions, OptionGroup, TrainingDataOptions, option, with_options
 from ternarybert.compare.cells import METHOD_INFO, Cell, with_seeds
 from ternarybert.compare.grid import GridProgress, GridTraining, choose_cells, compare_methods, with_time
 from ternarybert.compare.paper import GRIDS
@@ -43,8 +43,7 @@ EXAMPLE = (
 _METHODS = "Methods"
 
 
-@dataclass(frozen=True)
-class MethodOptions:
+class MethodOptions(OptionGroup):
     """What is compared."""
 
     preset: str | None = option(_METHODS, f"Preset list of methods: {', '.join(GRIDS)}. By default all.", "NAME")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -28,7 +27,6 @@ _SENTENCES = (
 )
 
 
-@dataclass(frozen=True)
 class DemoOptions(JsonOption):
     """How long the demo takes, and where it is written."""
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 import typer
@@ -17,7 +17,6 @@ EXAMPLE = "Example: ternarybert doctor --json > report.json"
 _BROKEN = 1
 
 
-@dataclass(frozen=True)
 class DoctorOptions(JsonOption):
     """What is examined."""
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -39,7 +38,6 @@ EXAMPLE = (
 )
 
 
-@dataclass(frozen=True)
 class EvaluateOptions(JsonOption):
     """What computes, and what the model is compared with."""
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -22,6 +21,7 @@ from ternarybert.cli.console import (
 from ternarybert.cli.data import describe, load_data
 from ternarybert.cli.options import (
     DATA,
+    OptionGroup,
     OutputOptions,
     TrainingDataOptions,
     TrainOptions,
@@ -43,8 +43,7 @@ EXAMPLE = (
 )
 
 
-@dataclass(frozen=True)
-class LabelOptions:
+class LabelOptions(OptionGroup):
     """How labels are read."""
 
     regression: bool = option(DATA, "Treat integer labels as regression targets, not class ids.", default=False)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -25,7 +24,6 @@ _DEFAULT_BITS = "2-2-8"
 _COMPARISON, _PLAIN = "Comparison", "Plain folders"
 
 
-@dataclass(frozen=True)
 class InspectOptions(JsonOption):
     """What is shown."""
 

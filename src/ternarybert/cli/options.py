@@ -1,7 +1,6 @@
-"""The options of the commands, in groups. A group is a small frozen class whose fields are options:
+"""The options of the commands, in groups. A group is a small class whose attributes are options:
 
-    @dataclass(frozen=True)
-    class OutputOptions:
+    class OutputOptions(OptionGroup):
         force: bool = option(OUTPUT, "Replace an existing model.", default=False)
 
     @with_options
@@ -16,7 +15,6 @@ from __future__ import annotations
 import inspect
 import os
 from collections.abc import Callable
-from dataclasses import dataclass, field, fields, is_dataclass
 from functools import wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_type_hints
@@ -36,18 +34,39 @@ _FORMATS = "CSV, TSV, JSONL, parquet, text with one example per line (.txt), or 
 _SEEDS: dict[str, Any] = {"min": 0, "max": 2**32 - 1}
 
 
+class DeclaredOption:
+    """An option before it is parsed: its flags, default value and what typer is told about it."""
+
+    def __init__(self, flags: list[str], default: Any, settings: dict[str, Any]) -> None:
+        self.flags, self.default, self.settings = flags, default, settings
+
+
 def option(
     panel: str, help: str, metavar: str | None = None, *, flags: str = "", default: Any = None, **limits: Any
 ) -> Any:
-    """A field that is an option: `--` and the field's name, or `flags` (several are separated by spaces)."""
-    metadata = {"flags": flags.split(), "help": help, "metavar": metavar, "rich_help_panel": panel, **limits}
-    return field(default=default, metadata=metadata)
+    """An attribute that is an option: `--` and its name, or `flags` (several are separated by spaces)."""
+    settings = {"help": help, "metavar": metavar, "rich_help_panel": panel, **limits}
+    return DeclaredOption(flags.split(), default, settings)
+
+
+class OptionGroup:
+    """Base of all groups. Not a dataclass: making so many of them would slow down the start of `predict`."""
+
+    def __init__(self, **values: Any) -> None:
+        for name, declared in self.options().items():
+            setattr(self, name, values.get(name, declared.default))
+
+    @classmethod
+    def options(cls) -> dict[str, DeclaredOption]:
+        """The options by attribute; those of the last base come first."""
+        bases = (vars(kind) for kind in reversed(cls.__mro__))
+        return {name: value for each in bases for name, value in each.items() if isinstance(value, DeclaredOption)}
 
 
 def with_options(command: Callable[..., None]) -> Callable[..., None]:
     """The command with the fields of its groups as parameters, as typer expects it."""
     hints = get_type_hints(command, include_extras=True)
-    groups: dict[str, Any] = {name: kind for name, kind in hints.items() if is_dataclass(kind)}
+    groups = {name: kind for name, kind in hints.items() if isinstance(kind, type) and issubclass(kind, OptionGroup)}
     parameters: list[inspect.Parameter] = []
     for name, parameter in inspect.signature(command).parameters.items():
         if name in groups:
@@ -59,7 +78,7 @@ def with_options(command: Callable[..., None]) -> Callable[..., None]:
     @wraps(command)
     def flat(**values: Any) -> None:
         for name, kind in groups.items():
-            values[name] = kind(**{field.name: values.pop(field.name) for field in fields(kind)})
+            values[name] = kind(**{option: values.pop(option) for option in kind.options()})
         command(**values)
 
     flat.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
@@ -67,16 +86,17 @@ def with_options(command: Callable[..., None]) -> Callable[..., None]:
     return flat
 
 
-def _parameters(kind: Any) -> list[inspect.Parameter]:
-    hints, parameters = get_type_hints(kind), []
-    for each in fields(kind):
-        metadata = dict(each.metadata)
-        flags = metadata.pop("flags") or [f"--{each.name.replace('_', '-')}"]
-        value = typer.Option(each.default, *flags, **metadata)
-        parameters.append(
-            inspect.Parameter(each.name, inspect.Parameter.KEYWORD_ONLY, default=value, annotation=hints[each.name])
-        )
+def _parameters(group: type[OptionGroup]) -> list[inspect.Parameter]:
+    hints, parameters = get_type_hints(group), []
+    for name, declared in group.options().items():
+        value = typer.Option(declared.default, *(declared.flags or [_flag(name)]), **declared.settings)
+        kind = inspect.Parameter.KEYWORD_ONLY
+        parameters.append(inspect.Parameter(name, kind, default=value, annotation=hints[name]))
     return parameters
+
+
+def _flag(name: str) -> str:
+    return f"--{name.replace('_', '-')}"
 
 
 def _is_output(parameter: inspect.Parameter) -> bool:
@@ -87,9 +107,8 @@ def refuse(reason: str, **options: object) -> None:
     """Raise if any of these options was given: it would have no effect."""
     for name, value in options.items():
         if value is not None and value is not False:
-            flag = f"--{name.replace('_', '-')}"
             add = f"add {reason.split()[1]}, or " if reason.startswith("without ") else ""
-            raise OptionError(f"{flag} has no effect {reason}; {add}leave it out")
+            raise OptionError(f"{_flag(name)} has no effect {reason}; {add}leave it out")
 
 
 def name_value_pairs(flag: str, texts: list[str] | None, expected: str) -> dict[str, str]:
@@ -106,8 +125,7 @@ def name_value_pairs(flag: str, texts: list[str] | None, expected: str) -> dict[
 # --- Data ---
 
 
-@dataclass(frozen=True)
-class ColumnOptions:
+class ColumnOptions(OptionGroup):
     """Columns of the user's own file."""
 
     text: str | None = option(DATA, "Column with the text. Guessed if there is no doubt.", "COLUMN")
@@ -120,19 +138,16 @@ class ColumnOptions:
         return {"text": self.text, "text_pair": self.text_pair, "label": self.label}
 
 
-@dataclass(frozen=True)
-class _EvaluationFile:
+class _EvaluationFile(OptionGroup):
     evaluation: Path | None = option(DATA, f"Evaluation data: {_FORMATS}.", "FILE", flags="--eval")
 
 
-@dataclass(frozen=True)
-class _TrainingFile:
+class _TrainingFile(OptionGroup):
     train: Path | None = option(
         DATA, f"Training data: {_FORMATS}. Without --eval, a tenth of it is held out for evaluation.", "FILE"
     )
 
 
-@dataclass(frozen=True)
 class DataOptions(ColumnOptions, _EvaluationFile):
     """Evaluation data, or a known task with all its data, and how to read it."""
 
@@ -155,14 +170,13 @@ class DataOptions(ColumnOptions, _EvaluationFile):
     def arguments(self, train: Path | None = None) -> list[str]:
         """The options as they would be typed again, for the next command."""
         values: dict[str, object] = {"--train": train, "--eval": self.evaluation}
-        values |= {f"--{name.replace('_', '-')}": value for name, value in self.columns.items()}
+        values |= {_flag(name): value for name, value in self.columns.items()}
         values |= {"--task": self.task, "--data": self.data, "--max-length": self.max_length}
         if not any((train, self.evaluation, self.task)):
             values["--eval"] = "FILE"
         return [str(part) for name, value in values.items() if value is not None for part in (name, value)]
 
 
-@dataclass(frozen=True)
 class TrainingDataOptions(DataOptions, _TrainingFile):
     """Training and evaluation data."""
 
@@ -176,8 +190,7 @@ class TrainingDataOptions(DataOptions, _TrainingFile):
 # --- Training ---
 
 
-@dataclass(frozen=True)
-class RunOptions:
+class RunOptions(OptionGroup):
     """How a model is trained, and on what device."""
 
     batch_size: int | None = option(
@@ -189,7 +202,6 @@ class RunOptions:
     threads: int | None = option(TRAINING, "Number of CPU threads. By default chosen by torch.", min=1)
 
 
-@dataclass(frozen=True)
 class TrainOptions(RunOptions):
     """How a single model is trained."""
 
@@ -214,8 +226,7 @@ class TrainOptions(RunOptions):
         return {f"schedule.{name}": value for name, value in values.items() if value is not None}
 
 
-@dataclass(frozen=True)
-class JsonOption:
+class JsonOption(OptionGroup):
     """Whether the result is printed as JSON."""
 
     as_json: bool = option(
@@ -223,7 +234,6 @@ class JsonOption:
     )
 
 
-@dataclass(frozen=True)
 class OutputOptions(JsonOption):
     """What a training run writes."""
 
@@ -297,8 +307,7 @@ _NO_MASKED_MODEL = "no --masked-model: words are replaced by their nearest neigh
 _NO_GLOVE = "no --glove: words of several tokens are not replaced"
 
 
-@dataclass(frozen=True)
-class WordOptions:
+class WordOptions(OptionGroup):
     """Where replacement words come from, and how many variants of a row are made of them."""
 
     masked_model: str | None = option(
@@ -330,8 +339,7 @@ class WordOptions:
         return [line for line, source in sources.items() if source is None]
 
 
-@dataclass(frozen=True)
-class AugmentOptions:
+class AugmentOptions(OptionGroup):
     """Whether to train on variants of the rows as well."""
 
     augment: bool = option(
@@ -348,7 +356,7 @@ class AugmentOptions:
     def check(self, words: WordOptions) -> None:
         """Refuse options of an augmentation that was not requested."""
         if not self.augment:
-            given = {each.name: getattr(words, each.name) for each in fields(words)}
+            given = {name: getattr(words, name) for name in words.options()}
             refuse("without --augment", augment_cache=self.augment_cache, **given)
         if words.variants == 0:
             raise OptionError("--variants 0 makes no variants; leave out --augment")
@@ -358,7 +366,6 @@ class AugmentOptions:
 # --- Grids ---
 
 
-@dataclass(frozen=True)
 class GridOptions(RunOptions, JsonOption):
     """How each student of a grid is trained."""
 
@@ -409,8 +416,7 @@ class GridOptions(RunOptions, JsonOption):
 # --- Prediction ---
 
 
-@dataclass(frozen=True)
-class InputOptions:
+class InputOptions(OptionGroup):
     """The texts that `predict` reads."""
 
     input: Path | None = option(
@@ -425,8 +431,7 @@ class InputOptions:
     context: str | None = option(DATA, "Text that holds the answer. By default read from standard input.", "TEXT")
 
 
-@dataclass(frozen=True)
-class AnswerOptions:
+class AnswerOptions(OptionGroup):
     """How `predict` gives its answers."""
 
     output: Path | None = option(
@@ -447,8 +452,7 @@ class AnswerOptions:
     as_json: bool = option(OUTPUT, "Print one JSON object per text.", flags="--json", default=False)
 
 
-@dataclass(frozen=True)
-class EngineOptions:
+class EngineOptions(OptionGroup):
     """How a packed model is run."""
 
     threads: int | None = option(ENGINE, "Number of CPU threads. By default all usable cores.", min=1)

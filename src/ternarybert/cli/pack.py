@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from ternarybert.cli.console import handle_errors
-from ternarybert.cli.options import OUTPUT, RECIPE, option, refuse, with_options
+from ternarybert.cli.options import OUTPUT, RECIPE, OptionGroup, option, refuse, with_options
 
 if TYPE_CHECKING:
     from ternarybert.recipe import Recipe
@@ -25,8 +24,7 @@ M.from_pretrained('released-checkpoint', num_labels=2).save_pretrained('released
 _SOURCE = "Folder with float32 weights that are ternary already, as the released code saves them, or a packed folder."
 
 
-@dataclass(frozen=True)
-class PackOptions:
+class PackOptions(OptionGroup):
     """How a checkpoint is read and packed."""
 
     recipe: str | None = option(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from contextlib import nullcontext
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
@@ -19,7 +18,6 @@ EXAMPLE = (
 _CONTENT = "Content"
 
 
-@dataclass(frozen=True)
 class ReportOptions(JsonOption):
     """What the page shows, and where it is written."""
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
@@ -15,6 +15,7 @@ from ternarybert.cli.options import (
     OUTPUT,
     RECIPE,
     GridOptions,
+    OptionGroup,
     name_value_pairs,
     option,
     with_options,
@@ -32,8 +33,7 @@ EXAMPLE = (
 _MODELS = "Models"
 
 
-@dataclass(frozen=True)
-class ExperimentOptions:
+class ExperimentOptions(OptionGroup):
     """Models, tasks and output of an experiment."""
 
     model: str = option(_MODELS, "Pre-trained encoder: a folder or a hub id.", "MODEL", default=BERT_BASE)

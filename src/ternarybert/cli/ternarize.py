@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -29,6 +28,7 @@ from ternarybert.cli.finetune import default_folder
 from ternarybert.cli.options import (
     RECIPE,
     AugmentOptions,
+    OptionGroup,
     OutputOptions,
     TrainingDataOptions,
     TrainOptions,
@@ -55,8 +55,7 @@ EXAMPLE = (
 _FROM_TEACHER = "no --masked-model and no --glove: words come from the teacher's own embeddings"
 
 
-@dataclass(frozen=True)
-class RecipeOptions:
+class RecipeOptions(OptionGroup):
     """The student and how it is quantized and distilled."""
 
     recipe: str = option(RECIPE, f"Recipe: {', '.join(PRESETS)}, or a YAML file.", "NAME|FILE", default="default")

@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from ternarybert.cli.console import handle_errors
-from ternarybert.cli.options import OUTPUT, option, with_options
+from ternarybert.cli.options import OUTPUT, OptionGroup, option, with_options
 
 EXAMPLE = "Example: ternarybert unpack my-model-ternary my-model-float"
 
 
-@dataclass(frozen=True)
-class UnpackOptions:
+class UnpackOptions(OptionGroup):
     """How the folder is written."""
 
     force: bool = option(OUTPUT, "Replace an existing model.", default=False)
