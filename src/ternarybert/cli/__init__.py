@@ -1,4 +1,4 @@
-"""The command line: parse, call, print. One module per command; all options are in `options`.
+"""The command line: parse, call, print. One module per command; options that several commands share are in `options`.
 
 A user's mistake is one line on standard error, with what was seen and what to do, and exit code 2. Only the module of
 the command that runs is imported, so that quick commands start quickly.

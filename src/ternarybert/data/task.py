@@ -1,8 +1,9 @@
 """A data set as the rest of the package sees it: a `Task` gives its meaning, a `TaskData` holds its examples.
 
 There is one subclass of `Task` for each kind of task: `ClassificationTask` (classes or a number for a text) and
-`QuestionAnsweringTask` (a span of a text as the answer to a question). A new kind needs a subclass here, a head in
-`training/heads/` and an entry in `runtime/evaluate.py`; nothing else depends on the kind.
+`QuestionAnsweringTask` (a span of a text as the answer to a question). A new kind needs a subclass in a module of its
+own here, a loader (`load_task`, cli/data.py), a head in `training/heads/` and an entry in `runtime/evaluate.py`. The
+training loop, checkpoints and reports do not depend on the kind.
 
 What an example is, and what a model predicts for it, is up to the kind:
 

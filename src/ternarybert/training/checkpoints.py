@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from ternarybert.training.options import TrainingOptions
 
 PLAN = "run.json"  # what a resumed run must have in common with the one that was interrupted
+STATE = "trainer_state.json"  # the file of a checkpoint that is written last
 _ROWS = 1000  # hashed together
 _NEEDED = ("model.safetensors", "optimizer.pt", "random_state_0.pt")
 _RESTART = "repeat that command, or use --force without --resume to start over"
@@ -107,7 +108,7 @@ def last_checkpoint(work: Path) -> str | None:
     folders = [path for path in work.glob("checkpoint-*") if path.name.rpartition("-")[2].isdecimal()]
     for path in sorted(folders, key=lambda path: int(path.name.rpartition("-")[2]), reverse=True):
         try:
-            json.loads((path / "trainer_state.json").read_text(encoding="utf-8"))
+            json.loads((path / STATE).read_text(encoding="utf-8"))
         except (OSError, ValueError):
             continue
         missing = [name for name in _NEEDED if not (path / name).is_file()]

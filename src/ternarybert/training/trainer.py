@@ -29,11 +29,11 @@ from torch.nn.utils import clip_grad_norm_
 from transformers import PreTrainedModel
 from transformers.trainer_utils import set_seed
 
-from ternarybert.errors import DataError, DivergedError, NonFiniteError, OutputError
+from ternarybert.errors import DataError, DivergedError, NonFiniteError, OptionError, OutputError
 from ternarybert.recipe import ONE_STAGE, TERMS, Recipe
 from ternarybert.training.batches import Batch, Collator, TokenizedData, TrainingBatches
 from ternarybert.training.callbacks import TrainingProgress
-from ternarybert.training.checkpoints import last_checkpoint
+from ternarybert.training.checkpoints import STATE, last_checkpoint
 from ternarybert.training.device import make_accelerator, random_state, restore_random_state, set_precision
 from ternarybert.training.heads import Head
 from ternarybert.training.history import RunEvaluator
@@ -45,7 +45,6 @@ from ternarybert.training.teacher import Teacher
 from ternarybert.training.teacher_cache import ROW_NUMBER
 from ternarybert.training.time_budget import UNLIMITED
 
-STATE = "trainer_state.json"  # the file of a checkpoint that is written last
 LOGS_PER_EVALUATION = 5
 
 
@@ -331,7 +330,7 @@ class Trainer:
         schedule, task, parts = self.recipe.schedule, self.head.task, self.options.accumulation
         batch = schedule.batch_size or task.batch_size
         if batch % parts:
-            raise OutputError(f"a batch of {batch} does not divide into {parts} micro-batches")
+            raise OptionError(f"a batch of {batch} does not divide into {parts} micro-batches")
         batches = TrainingBatches(
             self.tokenized.train_rows,
             Collator(self.tokenized.tokenizer, schedule.pad, self.tokenized.max_length),
