@@ -10,7 +10,7 @@ from ternarybert.recipe import TWO_STAGES, Recipe
 from tests import tiny
 from tests.cli.conftest import start
 from tests.cli.test_train import table_rows
-from tests.data.test_squad import write
+from tests.data.test_squad_task import write
 from tests.runtime.folders import save_student
 
 QUICK = ["--max-steps", "4", "--evaluations", "2", "--batch-size", "8"]

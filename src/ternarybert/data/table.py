@@ -1,8 +1,8 @@
 """The user's own table as a task: any file format, any column names, any label names.
 
 Columns that the user names must exist. Others are guessed only where there is no doubt; a wrong guess would train a
-model on the wrong column for an hour. The result (columns, labels, regression or not) is in the task, so that the caller
-can show it. A table without labels is fine: distillation learns from the teacher's outputs.
+model on the wrong column for an hour. The result (columns, labels, regression or not) is in the task, so that the
+caller can show it. A table without labels is fine: distillation learns from the teacher's outputs.
 """
 
 from __future__ import annotations
