@@ -202,9 +202,9 @@ def test_stopped_while_training_and_resumed(data, teacher, tmp_path, how):
     with pytest.raises(KeyboardInterrupt):
         ternarize(teacher, data, tmp_path / "part", RECIPE, replace(QUICK, callbacks=(StopAt(20),)), augment=how)
     again = replace(QUICK, resume=True)
-    with pytest.raises(OutputError, match="begun with another data, augmentation"):
+    with pytest.raises(OutputError, match="started with a different data, augmentation"):
         ternarize(teacher, data, tmp_path / "part", RECIPE, again)
-    with pytest.raises(OutputError, match="begun with another data, augmentation"):
+    with pytest.raises(OutputError, match="started with a different data, augmentation"):
         ternarize(teacher, data, tmp_path / "part", RECIPE, again, augment=replace(how, variants=2))
     part = ternarize(teacher, data, tmp_path / "part", RECIPE, again, augment=how)
     assert part.evaluations == whole.evaluations

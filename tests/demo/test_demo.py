@@ -200,7 +200,7 @@ def test_work_with_another_recipe_is_dropped_by_again(command, tmp_path, monkeyp
     refused = command("-o", "made")
     assert refused.code == 2
     assert refused.err.splitlines()[-1] == (
-        "ternarybert: made/teacher.work was begun with another recipe; --again starts anew"
+        "ternarybert: made/teacher.work was started with a different recipe; --again starts anew"
     )
 
 
