@@ -100,7 +100,7 @@ class Stop:
     def __new__(cls):
 
         class Callback(TrainingCallback):
-            def on_save(self, *_, **__):
+            def on_checkpoint(self, progress):
                 raise KeyboardInterrupt
 
         return Callback()

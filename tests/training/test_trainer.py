@@ -210,6 +210,9 @@ class Events(TrainingCallback):
         self.seen.append(("evaluate", progress.step, next(iter(scores))))
         assert scores["best"] >= scores["accuracy"]
 
+    def on_checkpoint(self, progress):
+        self.seen.append(("checkpoint", progress.step))
+
     def on_end(self, progress):
         self.seen.append(("end", progress.step))
 
@@ -222,9 +225,11 @@ def test_callbacks_follow_a_run_in_order(data, tmp_path):
         ("step", 1, False),
         ("step", 2, True),
         ("evaluate", 2, "accuracy"),
+        ("checkpoint", 2),
         ("step", 3, False),
         ("step", 4, True),
         ("evaluate", 4, "accuracy"),
+        ("checkpoint", 4),
         ("end", 4),
     ]
 

@@ -2,17 +2,21 @@
 
 They keep the full-precision weight under its Hugging Face name. The weight is quantized again only when it has changed,
 which torch counts in the tensor's version: once per optimizer step, however many micro-batches it has, and once for a
-whole evaluation. Torch's fused optimizers do not count; `count_update` in training/optimizer.py does it for them. The
+whole evaluation. Torch's fused optimizers do not count, so a hook counts for them from the first quantized layer on. The
 gradient with respect to the quantized weight goes to the full-precision one (Algorithm 1).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cache
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.autograd.graph import increment_version
+from torch.optim import Optimizer
+from torch.optim.optimizer import register_optimizer_step_post_hook
 
 from ternarybert import native
 from ternarybert.quantize import (
@@ -28,6 +32,23 @@ from ternarybert.recipe import ROW, WeightScheme
 from ternarybert.student import integer_eval, products
 from ternarybert.student.activations import ActivationQuantizer
 from ternarybert.student.products import Bf16Gradients
+
+
+@cache
+def _count_fused_updates() -> None:
+    """Have every fused optimizer count its updates, or layers would use stale weights; other optimizers do it anyway.
+
+    Layers do not know their optimizer, so the hook is for all of this process, and only set when there is a layer.
+    """
+    register_optimizer_step_post_hook(_count_update)
+
+
+def _count_update(optimizer: Optimizer, *_: Any) -> None:
+    for group in optimizer.param_groups:
+        if group.get("fused"):
+            for parameter in group["params"]:
+                increment_version(parameter)
+
 
 SecondMoment = Callable[[], Tensor | None]  # the optimizer's, for LAT and LAQ; None before the first step
 
@@ -60,6 +81,7 @@ class QuantizedWeight(nn.Module):
         """Set how the weight is quantized; called once, when the layer is made."""
         self.scheme, self.bits, self._cache, self._integers = scheme, bits, None, None
         self.second_moment = _no_second_moment
+        _count_fused_updates()
 
     def quantized(self) -> Quantized:
         """Codes and scales of the current weight: what the forward pass uses and what is exported."""

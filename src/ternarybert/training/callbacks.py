@@ -42,5 +42,8 @@ class TrainingCallback:
     def on_evaluate(self, progress: TrainingProgress, scores: Mapping[str, float]) -> None:
         """After an evaluation: means over the sets, the selected metric first, and `best`, its highest value."""
 
+    def on_checkpoint(self, progress: TrainingProgress) -> None:
+        """After a checkpoint was written: a run that is interrupted now loses nothing."""
+
     def on_end(self, progress: TrainingProgress) -> None:
         """After the last step and its evaluation."""

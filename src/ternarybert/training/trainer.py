@@ -139,6 +139,7 @@ class Trainer:
             self.evaluate()
         if save:
             self.save_checkpoint()
+            self._notify("on_checkpoint")
 
     @property
     def is_over(self) -> bool:
