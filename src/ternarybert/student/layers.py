@@ -2,7 +2,7 @@
 
 They keep the full-precision weight under its Hugging Face name. The weight is quantized again only when it has changed,
 which torch counts in the tensor's version: once per optimizer step, however many micro-batches it has, and once for a
-whole evaluation. Torch's fused optimizers do not count, so a hook counts for them from the first quantized layer on. The
+whole evaluation. Torch's fused optimizers do not count, so a hook does, from the first quantized layer on. The
 gradient with respect to the quantized weight goes to the full-precision one (Algorithm 1).
 """
 
