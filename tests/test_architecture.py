@@ -78,11 +78,6 @@ def test_class_names_are_unique():
     assert not twice, "\n".join(twice)
 
 
-def test_no_docstring_is_left_to_be_merged():
-    left = [str(path.relative_to(PACKAGE)) for path in SOURCES if "MERGED-DOCS" in path.read_text(encoding="utf-8")]
-    assert not left, "\n".join(left)
-
-
 # No metaphors: a teacher model is a teacher model, its cached outputs are a cache, and a message is a message.
 METAPHORS = {"classroom", "lesson", "pupil", "teach", "said", "hear"}
 

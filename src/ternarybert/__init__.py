@@ -22,6 +22,9 @@ __version__ = "0.1.0"
 __all__ = [
     "Model",
     "Recipe",
+    "RunReport",
+    "TaskData",
+    "TrainingCallback",
     "TrainingOptions",
     "__version__",
     "compare_methods",
@@ -39,21 +42,26 @@ __all__ = [
 
 if TYPE_CHECKING:
     from ternarybert.compare.grid import compare_methods, reproduce
-    from ternarybert.data import load_glue, load_squad, load_table
+    from ternarybert.data import TaskData, load_glue, load_squad, load_table
     from ternarybert.hf import load_torch
     from ternarybert.recipe import Recipe
     from ternarybert.runtime.load import load
     from ternarybert.runtime.model import Model
     from ternarybert.runtime.predict_file import predict_file
+    from ternarybert.training.callbacks import TrainingCallback
     from ternarybert.training.evaluate import evaluate
     from ternarybert.training.finetune import finetune
     from ternarybert.training.options import TrainingOptions
+    from ternarybert.training.report import RunReport
     from ternarybert.training.ternarize import ternarize
 else:
-    # The module of each public name, and its name there if it is another one.
+    # The module of each public name.
     _MODULES = {
         "Model": "ternarybert.runtime.model",
         "Recipe": "ternarybert.recipe",
+        "RunReport": "ternarybert.training.report",
+        "TaskData": "ternarybert.data",
+        "TrainingCallback": "ternarybert.training.callbacks",
         "TrainingOptions": "ternarybert.training.options",
         "compare_methods": "ternarybert.compare.grid",
         "evaluate": "ternarybert.training.evaluate",
@@ -71,8 +79,7 @@ else:
     def __getattr__(name: str) -> object:
         if name not in _MODULES:
             raise AttributeError(f"module '{__name__}' has no attribute '{name}'")
-        module, _, original = _MODULES[name].partition(":")
-        value = getattr(import_module(module), original or name)
+        value = getattr(import_module(_MODULES[name]), name)
         globals()[name] = value
         return value
 

@@ -1,4 +1,4 @@
-"""The precision in which students and their teacher compute."""
+"""Precision of students and their teacher, and the trackers of a run."""
 
 from functools import partial
 
@@ -8,10 +8,12 @@ import torch
 from ternarybert.compare.layers import BaselineLinear
 from ternarybert.compare.models import quantize_model
 from ternarybert.compare.quantizers import minmax
+from ternarybert.errors import OptionError
 from ternarybert.recipe import PRESETS
 from ternarybert.student import TernaryLinear, make_student
-from ternarybert.training.device import set_precision
+from ternarybert.training.device import check_trackers, set_precision
 from ternarybert.training.options import TrainingOptions
+from ternarybert.training.ternarize import ternarize
 from tests import tiny
 
 SHORT = TrainingOptions(device="cpu", bf16=True)
@@ -41,3 +43,29 @@ def test_a_baseline_is_shortened_too():
     model = quantize_model(tiny.bert(), lambda _: partial(minmax, bits=8), activation_bits=8)
     assert not set_precision(model, SHORT)
     assert {layer.gradient_dtype for layer in model.modules() if isinstance(layer, BaselineLinear)} == {torch.bfloat16}
+
+
+@pytest.mark.filterwarnings("ignore")  # TensorBoard's own
+def test_a_real_tracker_gets_losses_scores_and_steps(teacher, data, tmp_path, monkeypatch):
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    monkeypatch.delenv("TENSORBOARD_LOGGING_DIR", raising=False)
+    options = TrainingOptions(device="cpu", max_steps=10, evaluations=2, report_to="tensorboard")
+    report = ternarize(teacher, data, tmp_path / "out", options=options)
+    (events,) = (tmp_path / "out.runs").rglob("events.out.tfevents.*")
+    log = EventAccumulator(str(events.parent))
+    log.Reload()
+    assert {"train/loss", "train/learning_rate", f"eval/{report.metric}"} <= set(log.Tags()["scalars"])
+    scores = [(event.step, event.value) for event in log.Scalars(f"eval/{report.metric}")]
+    assert scores == [(each.step, pytest.approx(each.scores[report.metric])) for each in report.evaluations]
+    assert [event.step for event in log.Scalars("train/loss")] == [entry["step"] for entry in report.losses]
+
+
+def test_trackers_are_checked_before_any_work(teacher, data, tmp_path):
+    assert check_trackers("none") == []
+    for wrong in ("tensorbord", "tensorboard,tensorbord"):
+        with pytest.raises(OptionError, match="tensorbord"):
+            check_trackers(wrong)
+    with pytest.raises(OptionError, match="pip install aim"):
+        ternarize(teacher, data, tmp_path / "out", options=TrainingOptions(report_to="aim"))
+    assert not list(tmp_path.glob("out*"))

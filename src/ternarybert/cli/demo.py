@@ -56,7 +56,7 @@ def demo(options: DemoOptions) -> None:
     plan = QUICK if options.quick else FULL
     place = DemoFolder(options.output or Path("ternarybert-demo-quick" if options.quick else "ternarybert-demo"))
     console = make_console(errors=options.as_json)
-    with handle_errors(stopped=STOPPED):
+    with handle_errors(stopped=STOPPED, resume=RERUN):
         check_installed()
         if options.again:
             place.clear()

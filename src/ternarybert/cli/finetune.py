@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ternarybert.cli.console import (
+    TRAINING_ADVICE,
     announce_download,
     handle_errors,
     is_first_process,
@@ -63,7 +64,7 @@ def finetune(
     The best model by the first metric is kept, as a plain Hugging Face folder: MODEL-DATA by default.
     """
     folder = named_folder(output.output or Path(f"{default_folder(model)}-{data.name}"))
-    with handle_errors(folder):
+    with handle_errors(folder, **TRAINING_ADVICE):
         announce_download(model)
         with quiet():
             rows = load_data(data, data.train, regression=labels.regression, labelled=True)

@@ -217,7 +217,10 @@ class TrainOptions(RunOptions):
     )
     seed: int = option(TRAINING, "Random seed.", "NUMBER", default=42, **_SEEDS)
     report_to: str = option(
-        TRAINING, "Experiment tracker that transformers knows: tensorboard, wandb, mlflow, ...", "NAME", default="none"
+        TRAINING,
+        "Experiment trackers that accelerate supports, separated by commas: tensorboard, wandb, mlflow, ...",
+        "NAMES",
+        default="none",
     )
 
     def schedule(self) -> dict[str, Any]:
@@ -251,7 +254,7 @@ def training_options(training: TrainOptions, output: OutputOptions, *callbacks: 
     from ternarybert.training.options import TrainingOptions
 
     check_device(training.device)
-    _check_tracker(training.report_to)
+    _check_trackers(training.report_to)
     set_threads(training.threads)
     return TrainingOptions(
         seed=training.seed,
@@ -288,16 +291,13 @@ def check_device(device: str | None) -> None:
             raise typer.BadParameter("torch finds no CUDA device; use cpu, or leave it out", param_hint="--device")
 
 
-def _check_tracker(name: str) -> None:
-    from transformers.integrations import get_reporting_integration_callbacks
+def _check_trackers(names: str) -> None:
+    from ternarybert.training.device import check_trackers
 
-    if name in ("none", "all"):
-        return
     try:
-        for callback in get_reporting_integration_callbacks([name]):
-            callback()
-    except (ImportError, RuntimeError, ValueError) as error:
-        raise typer.BadParameter(str(error).split("\n")[0], param_hint="--report-to") from error
+        check_trackers(names)
+    except OptionError as error:
+        raise typer.BadParameter(str(error), param_hint="--report-to") from error
 
 
 # --- Augmentation ---

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
 
-from ternarybert.cli.console import ProgressDisplay, handle_errors, make_console
+from ternarybert.cli.console import RERUN, ProgressDisplay, handle_errors, make_console
 from ternarybert.cli.options import AnswerOptions, EngineOptions, InputOptions, refuse, with_options
 from ternarybert.errors import InputError, OptionError, TruncationWarning
 
@@ -45,7 +45,7 @@ def predict(
     """Predict with a packed model: labels, numbers, entities, or answers to questions."""
     given = list(texts or ())
     _check(given, source, answers, engine)
-    with handle_errors(), _notices(), engine.load(folder) as model:
+    with handle_errors(resume=RERUN), _notices(), engine.load(folder) as model:
         if answers.null_threshold is not None:
             _allow_no_answer(model, answers.null_threshold)
         if source.input is not None:

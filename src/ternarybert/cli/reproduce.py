@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from ternarybert.cli.compare import ConsoleGridProgress
-from ternarybert.cli.console import STOPPED, announce_download, handle_errors, make_console, print_json, quiet
+from ternarybert.cli.console import RERUN, STOPPED, announce_download, handle_errors, make_console, print_json, quiet
 from ternarybert.cli.options import (
     DATA,
     OUTPUT,
@@ -78,7 +78,7 @@ def reproduce(
     if experiment not in EXPERIMENTS:
         raise OptionError(f"unknown experiment '{experiment}'{suggest(experiment, EXPERIMENTS)}")
     console = make_console(errors=grid.as_json)
-    with handle_errors(stopped=STOPPED):
+    with handle_errors(stopped=STOPPED, resume=RERUN):
         training, teachers, recipe = grid.training(), options.teachers(), Recipe.load(options.recipe)
         announce_download(options.model)
         with quiet(), ConsoleGridProgress(console) as progress:

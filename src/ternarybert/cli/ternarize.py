@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ternarybert.cli.console import (
+    TRAINING_ADVICE,
     ProgressDisplay,
     announce_download,
     handle_errors,
@@ -99,7 +100,7 @@ def ternarize(
     teacher. The best student is kept, as a packed folder: TEACHER-ternary by default.
     """
     folder = named_folder(output.output or Path(f"{default_folder(teacher)}-ternary"))
-    with handle_errors(folder):
+    with handle_errors(folder, **TRAINING_ADVICE):
         chosen = recipe.load(training)
         augment.check(words)
         announce_download(teacher)

@@ -141,7 +141,7 @@ class ComparisonResult:
 
 @dataclass(frozen=True)
 class Reproduction:
-    """A table of the paper compare_with_paper our own figures."""
+    """A table of the paper beside our own figures."""
 
     folder: Path
     experiment: Experiment
@@ -279,7 +279,7 @@ class _Reproducing:
         return loaded
 
     def run(self, data_of: Mapping[str, AnyData], *, force: bool) -> Reproduction:
-        """All students of all tasks, compare_with_paper the paper's figures."""
+        """Train all students of all tasks and put their figures beside the paper's."""
         from ternarybert.compare.tables import compare_with_paper, scale_notes
         from ternarybert.training.models import load_config
 

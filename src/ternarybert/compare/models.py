@@ -40,7 +40,7 @@ class QuantizableWeight:
 
 def quantizable_weights(model: PreTrainedModel) -> list[QuantizableWeight]:
     """Return all weights that are quantized, in the order of the model."""
-    family, encoder = family_of(model), model.base_model
+    family, encoder = family_of(model.config), model.base_model
     weights = [QuantizableWeight(family.w_e, encoder.get_submodule(family.w_e), None)]
     for number, layer in enumerate(encoder.get_submodule(family.layers)):
         for name, module in layer.named_modules():
@@ -120,7 +120,7 @@ def dropped_parameters(model: nn.Module) -> int:
 
 def shallower(model: PreTrainedModel, keep_every: int = 2) -> PreTrainedModel:
     """Copy a model with every second layer, as paired by TinyBERT's layer map."""
-    name, depth = family_of(model).layers, model.config.num_hidden_layers
+    name, depth = family_of(model.config).layers, model.config.num_hidden_layers
     if depth % keep_every:
         raise UnsupportedModelError(f"the model has {depth} layers; TinyBERT needs a multiple of {keep_every}")
     student = copy.deepcopy(model)

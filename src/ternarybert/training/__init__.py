@@ -1,3 +1,1 @@
-"""Distillation-aware ternarization: losses, BertAdam, the trainer, and the jobs made of them."""
-
-from __future__ import annotations
+"""Training in torch: `finetune`, `ternarize` and `evaluate`, and what they share."""

@@ -64,7 +64,7 @@ def _advice(work: Path, settings: TrainingOptions, is_ours: bool) -> str:
 def prepare_work(output: Path, settings: TrainingOptions, plan: Mapping[str, Any]) -> Path:
     """The work folder: empty, or to resume, as a run with the same plan left it."""
     work = work_folder(output)
-    if process_index() == 0:  # the first process prepares the folder; the others wait for it when training starts
+    if process_index() == 0:  # the first process prepares the folder; the others wait for it
         start_over = not (settings.resume and _has_checkpoint(work))
         claim_folder(work, PLAN, plan, force=start_over, advice=_RESTART)
     return work

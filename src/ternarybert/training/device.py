@@ -9,34 +9,42 @@ from typing import Any
 import torch
 from accelerate import Accelerator, DistributedDataParallelKwargs
 from accelerate.state import AcceleratorState
-from accelerate.utils import ProjectConfiguration
+from accelerate.tracking import get_available_trackers
+from accelerate.utils import LoggerType, ProjectConfiguration
 from transformers import PreTrainedModel
 
-from ternarybert.errors import OptionError
+from ternarybert.errors import OptionError, suggest
 from ternarybert.student.products import Bf16Gradients
 from ternarybert.training.options import TrainingOptions
 
 TRACKED_RUN = "ternarybert"  # the name of a run in its trackers
 
 
+def check_trackers(report_to: str) -> list[str]:
+    """The trackers of `report_to`; an error for one that accelerate does not support or that is not installed."""
+    names = [] if report_to == "none" else report_to.split(",")
+    known, installed = [str(each.value) for each in LoggerType], {str(each) for each in get_available_trackers()}
+    for name in names:
+        if name not in known:
+            raise OptionError(f"unknown tracker '{name}'{suggest(name, known)}")
+        if name != "all" and name not in installed:
+            raise OptionError(f"the tracker '{name}' is not installed: pip install {name}")
+    return names
+
+
 def make_accelerator(options: TrainingOptions, work: Path) -> Accelerator:
     """The device, the processes that torchrun started, and the trackers of `report_to`."""
     # All accelerators of a process share one state; without this, a second run would get the device of the first.
     AcceleratorState._reset_state(reset_partial_state=True)
-    names = [] if options.report_to == "none" else options.report_to.split(",")
+    names = check_trackers(options.report_to)
     logs = os.environ.get("TENSORBOARD_LOGGING_DIR", str(work.with_suffix(".runs")))  # the work folder is removed
-    try:
-        accelerator = Accelerator(
-            cpu=options.uses_cpu,
-            mixed_precision="no",  # see set_precision
-            kwargs_handlers=[DistributedDataParallelKwargs(find_unused_parameters=True)],
-            log_with=names or None,
-            project_config=ProjectConfiguration(logging_dir=logs),
-        )
-    except ValueError as error:
-        raise OptionError(f"report_to: {error}") from error
-    if "all" not in names and len(accelerator.log_with) < len(names):
-        raise OptionError(f"report_to is '{options.report_to}', which is not installed: pip install {' '.join(names)}")
+    accelerator = Accelerator(
+        cpu=options.uses_cpu,
+        mixed_precision="no",  # see set_precision
+        kwargs_handlers=[DistributedDataParallelKwargs(find_unused_parameters=True)],
+        log_with=names or None,
+        project_config=ProjectConfiguration(logging_dir=logs),
+    )
     if names:
         accelerator.init_trackers(TRACKED_RUN)
     return accelerator

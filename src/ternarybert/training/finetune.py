@@ -16,6 +16,7 @@ from ternarybert.data.task import TaskData
 from ternarybert.recipe import Distill, Recipe, Schedule
 from ternarybert.storage import install_folder
 from ternarybert.training.checkpoints import check_output, prepare_work
+from ternarybert.training.device import check_trackers, make_accelerator
 from ternarybert.training.heads import head_of
 from ternarybert.training.history import BEST, RunEvaluator
 from ternarybert.training.models import check_tokenizer, load_encoder, load_tokenizer, set_dropout
@@ -50,6 +51,7 @@ def finetune(
     head = head_of(data.task)
     head.check_training_labels(data)
     check_evaluation_sets(data, has_teacher=False)
+    check_trackers(options.report_to)
     check_output(output, options, TEACHER_MARKER)
     network, tokenizer = load_encoder(model, head, options.seed), load_tokenizer(model)
     check_tokenizer(tokenizer, network)
@@ -59,11 +61,15 @@ def finetune(
         network.set_attn_implementation("eager")
     tokenized = head.tokenize(data, tokenizer, network, labelled=True)
     work = prepare_work(output, options, run_plan(model, data, recipe, options))
+    accelerator = make_accelerator(options, work)
+    accelerator.wait_for_everyone()  # the first process has prepared the work folder, which the evaluator reads
     evaluator = RunEvaluator(
         head, tokenized, work, keep_last=options.keep_last, save=_save_model, is_intact=_has_weights
     )
     labels_only = replace(recipe, distill=LABELS_ONLY, stages=None)
-    trainer = Trainer(network, head, tokenized, labels_only, options, evaluator, optimizer="adamw")
+    trainer = Trainer(
+        network, head, tokenized, labels_only, options, evaluator, optimizer="adamw", accelerator=accelerator
+    )
     trainer.train()
     report = trainer.report()
     if trainer.accelerator.is_main_process:

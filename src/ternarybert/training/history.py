@@ -84,7 +84,7 @@ class RunEvaluator:
         if (work / HISTORY).is_file():
             self.history = History.from_dict(read_json(work / HISTORY) | {"keep_last": keep_last})
         if self.history.evaluations and not is_intact(work / BEST):
-            raise OutputError(f"{work / BEST}, the best model so far, is damaged or missing; --force starts anew")
+            raise OutputError(f"{work / BEST}, the best model so far, is damaged or missing; use --force to start over")
         self._started = time.perf_counter() - self.history.seconds
 
     @property

@@ -19,6 +19,7 @@ from ternarybert.storage import check_output_folder
 from ternarybert.student import expose_scores, make_student
 from ternarybert.training.batches import TokenizedData
 from ternarybert.training.checkpoints import check_output, prepare_work
+from ternarybert.training.device import check_trackers, make_accelerator
 from ternarybert.training.export import model_card, packed_model
 from ternarybert.training.heads import head_of
 from ternarybert.training.history import BEST, RunEvaluator
@@ -51,6 +52,7 @@ def ternarize(
     if augment is not None:
         check_augmented(data.task)
         recipe = recipe.override({"schedule.stretch": 1.0})  # with variants of every row one pass is enough
+    check_trackers(options.report_to)
     check_output(output, options, RECIPE_FILE)
     check_output_folder(output, replaceable=options.force and packed.is_packed(output))  # now rather than after hours
     head = head_of(data.task)
@@ -92,6 +94,9 @@ def student_trainer(
     optimizer: str = "bertadam",
 ) -> Trainer:
     """A trainer that distills the teacher into `model`; with `save` the best student is packed in the work folder."""
+    accelerator = make_accelerator(options, work)
+    accelerator.wait_for_everyone()  # the first process has prepared the work folder, which the evaluator reads
+    teacher.model.to(accelerator.device)
     budget = options.time_budget
     if budget is None:
         teacher.evaluate()
@@ -109,7 +114,15 @@ def student_trainer(
         is_intact=_is_readable if save else lambda _: True,
     )
     return Trainer(
-        model, teacher.head, teacher.tokenized, recipe, options, evaluator, teacher=teacher, optimizer=optimizer
+        model,
+        teacher.head,
+        teacher.tokenized,
+        recipe,
+        options,
+        evaluator,
+        teacher=teacher,
+        optimizer=optimizer,
+        accelerator=accelerator,
     )
 
 

@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from accelerate import Accelerator
 from safetensors.torch import load_model, save_model
 from torch import Tensor
 from torch.nn.utils import clip_grad_norm_
@@ -62,12 +63,13 @@ class Trainer:
         *,
         teacher: Teacher | None = None,
         optimizer: str = "bertadam",
+        accelerator: Accelerator | None = None,
     ) -> None:
         """`optimizer` is bertadam, the paper's, or adamw, which suits a new head better."""
         self.model, self.head, self.tokenized, self.recipe, self.options = model, head, tokenized, recipe, options
         self.evaluator, self.teacher, self.work = evaluator, teacher, evaluator.work
         self.uses_autocast = set_precision(model, options)
-        self.accelerator = make_accelerator(options, self.work)
+        self.accelerator = accelerator or make_accelerator(options, self.work)
         self.device = self.accelerator.device
         self.wrapped = self.accelerator.prepare_model(model)  # on the device; for several processes in DDP
         self.optimizer = OPTIMIZERS[optimizer](model, recipe.schedule)
@@ -281,7 +283,7 @@ class Trainer:
         except Exception as error:  # whatever torch, safetensors and json raise about damaged files
             reason = str(error).strip().split("\n")[0]
             raise OutputError(
-                f"cannot resume from {folder} ({reason}); remove that folder, or --force to start anew"
+                f"cannot resume from {folder} ({reason}); remove that folder, or use --force to start over"
             ) from error
 
     def _load(self, folder: Path) -> dict[str, Any]:
