@@ -126,7 +126,7 @@ def test_mistakes(fails, teacher, table, out, options, said):
 def test_another_comparison_in_the_folder_is_not_lost(run, fails, teacher, table, out):
     command = ["compare", teacher, "--train", table, *COLUMNS, "--method", "gobo", "--device", "cpu", "-o", out]
     assert run(*command).code == 0
-    assert "another minutes per cell" in fails(*command, "--minutes-per-cell", "3")
+    assert "minutes per cell" in fails(*command, "--minutes-per-cell", "3")
     assert run(*command, "--minutes-per-cell", "3", "--force").code == 0
 
 
