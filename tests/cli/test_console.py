@@ -15,6 +15,7 @@ from rich.console import Console
 
 from ternarybert.cli.console import (
     MODULES,
+    TRAINING_ADVICE,
     ProgressDisplay,
     announce_download,
     duration,
@@ -89,7 +90,9 @@ def test_a_command_has_its_own_advice():
         raise FULL
     with pytest.raises(OutOfMemoryError, match="buy some"), handle_errors(save_memory="buy some"):
         raise MemoryError
-    with pytest.raises(OutputError, match="--resume"), handle_errors():
+    with pytest.raises(OutputError, match="--resume"), handle_errors(**TRAINING_ADVICE):
+        raise FULL
+    with pytest.raises(OutputError, match="run the command again"), handle_errors():  # most commands have no --resume
         raise FULL
 
 

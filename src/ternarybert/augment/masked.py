@@ -1,4 +1,4 @@
-"""A source that asks a masked-language model which words fit in a sentence.
+"""Replacement words from a masked-language model which words fit in a sentence.
 
 For a word of one piece the model reads `[CLS] sentence with a [MASK] [SEP] whole sentence [SEP]`, as in TinyBERT. Its
 fifteen best pieces at the mask are the candidates, without those that are not whole words. Words of several pieces are
@@ -27,6 +27,7 @@ from ternarybert.augment.sources import BATCH_SIZE, COUNT, MAX_LENGTH, Candidate
 from ternarybert.augment.words import WordPosition, whole_words
 from ternarybert.data.pair_frame import pair_frame, plain_copy
 from ternarybert.errors import HubError, MissingExtraError, RecipeError, UnsupportedModelError
+from ternarybert.families import known_family, max_tokens
 
 if TYPE_CHECKING:
     import torch
@@ -254,7 +255,9 @@ def _select_positions(model: Any, rows: torch.Tensor, columns: torch.Tensor) -> 
 
 
 def _max_length(model: Any, tokenizer: Any) -> int:
-    """The longest input of the model, in pieces."""
+    """The longest input of the model, in pieces; families without a record are asked for their embedding table."""
+    if known_family(model.config) is not None:
+        return int(min(max_tokens(model.config) or MAX_LENGTH, tokenizer.model_max_length))
     length = int(min(getattr(model.config, "max_position_embeddings", MAX_LENGTH), tokenizer.model_max_length))
     for name, module in model.named_modules():
         # RoBERTa and its relatives number positions from after the padding index.

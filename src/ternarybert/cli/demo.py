@@ -157,7 +157,7 @@ def _try(place: DemoFolder, console: Console) -> list[dict[str, Any]]:
 def _show_next(console: Console, place: DemoFolder) -> None:
     for line in (
         f"\nThe model is in {place.ternary}, its teacher in {place.teacher}, the reviews in {place.train}.",
-        f"Talk to it:     ternarybert predict {place.ternary}",
+        f"Try it:     ternarybert predict {place.ternary}",
         f"Look inside:    ternarybert inspect {place.ternary} --against {place.teacher}",
         "Your own data:  ternarybert finetune MODEL --train FILE, then ternarybert ternarize MODEL-FILE --train FILE",
     ):

@@ -35,7 +35,7 @@ _SEEDS: dict[str, Any] = {"min": 0, "max": 2**32 - 1}
 
 
 class DeclaredOption:
-    """An option before it is parsed: its flags, default value and what typer is told about it."""
+    """An option before it is parsed: its flags, default value and its settings for typer."""
 
     def __init__(self, flags: list[str], default: Any, settings: dict[str, Any]) -> None:
         self.flags, self.default, self.settings = flags, default, settings

@@ -37,7 +37,10 @@ class TableFormat:
     def check(self, columns: Mapping[str, Sequence[object]], path: Path) -> None:
         """Refuse, before any work, what could not be read again."""
         if self.kind == "txt" and len(columns) > 1:
-            raise DataError(f"{path}: one text a line has no room for {', '.join(columns)}; write .csv or .jsonl")
+            raise DataError(
+                f"{path}: a .txt file holds one text per line and cannot store {', '.join(columns)}; "
+                "write .csv or .jsonl"
+            )
         breaks = {"plain": "\t\n", "txt": "\r\n"}.get(self.kind, "")
         for name, values in columns.items():
             row = next((i for i, value in enumerate(values) if any(c in str(value) for c in breaks)), None)

@@ -1,7 +1,7 @@
 """EM and F1 as the official scripts of SQuAD compute them, v1.1 and v2.0.
 
 Both compare texts in lower case, without punctuation, the articles a, an, the, and doubled blanks, and count the best
-of the gold answers. EM asks for the same text; F1 is that of the words, in any order. They differ in corners, and both
+of the gold answers. EM requires the same text; F1 is that of the words, in any order. They differ in corners, and both
 are kept as they are: where nothing is left of both texts ("The" and "the!"), v1.1 says EM 1 and F1 0, v2.0 says 1 and
 1; v2.0 ignores gold answers of which nothing is left.
 
@@ -133,7 +133,7 @@ def _best_threshold(
     Below all, only questions without an answer are right. Each question passed then brings its score if it has an
     answer, and costs a point if it has none but was answered, be it with "the". Thresholds between equal differences,
     which the official script may choose, are left out: nobody could apply them. And where answering nothing is best,
-    we say a threshold that does so; the script says 0.
+    we return such a threshold; the script returns 0.
 
     The script's threshold is the last difference that is let pass. Ours has the same score and lies in the middle
     between that and the next, where the last digits of another engine's logits do not tip a question over.

@@ -45,7 +45,7 @@ class Question:
 
     question: str
     context: str
-    answers: tuple[GoldAnswer, ...] | None = None  # empty: the context does not answer it; None: nobody has said
+    answers: tuple[GoldAnswer, ...] | None = None  # empty: the context does not answer it; None: unknown
     id: str = ""
     title: str = ""  # of the article that the context is from
 

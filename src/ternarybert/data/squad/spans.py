@@ -45,7 +45,7 @@ class Span(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Prediction:
-    """What the model says to one question."""
+    """The model's answer to one question."""
 
     id: str
     spans: tuple[Span, ...]  # the best first, no text twice

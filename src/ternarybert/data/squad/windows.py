@@ -72,7 +72,7 @@ class Window:
         return np.repeat(np.array(self.frame.types, np.int32), [len(part) for part in self._parts()])
 
     def example(self) -> dict[str, Ints | int]:
-        """All of the window by the names of `transformers`, for whoever runs such models."""
+        """All of the window by the names of `transformers`, for running transformers models."""
         return {
             "input_ids": self.input_ids,
             "token_type_ids": self.token_type_ids,
