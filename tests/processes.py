@@ -66,6 +66,8 @@ class Forked:
     def __init__(self, *arguments: object, environment: dict[str, str] | None = None, cwd: object = None) -> None:
         self._folder = tempfile.TemporaryDirectory()
         self._streams = [os.path.join(self._folder.name, name) for name in ("out", "err")]
+        for stream in self._streams:  # there is something to read even if the process is killed before it starts
+            Path(stream).touch()
         whole = dict(os.environ) | {"OMP_NUM_THREADS": "1"} | (environment or {})
         given = ([str(argument) for argument in arguments], list(sys.path), whole, str(cwd or os.getcwd()))
         self._process = _context().Process(target=_run, args=(*given, *self._streams))
