@@ -1,7 +1,7 @@
 import pytest
 
 from ternarybert.demo import sources
-from ternarybert.demo.sources import Review, read_reviews, split, write_table
+from ternarybert.demo.sources import Review, read_reviews, split, write_reviews
 from ternarybert.errors import DataError, MissingExtraError
 
 
@@ -35,7 +35,7 @@ FIXED = [10, 17, 23, 36, 29, 31, 35, 16, 34, 28]  # whoever changes this changes
 
 
 def test_a_table_as_users_have_them(tmp_path, reviews):
-    write_table(tmp_path / "reviews.csv", reviews[:3])
+    write_reviews(tmp_path / "reviews.csv", reviews[:3])
     lines = (tmp_path / "reviews.csv").read_text(encoding="utf-8").splitlines()
     assert lines[0] == "text,label" and len(lines) == 4
 

@@ -50,7 +50,7 @@ def demo(options: DemoOptions) -> None:
     Weights and reviews come from two pip packages; no network is needed. You can stop at any time: the same command
     resumes.
     """
-    from ternarybert.demo.demo import FULL, QUICK, demo_settings
+    from ternarybert.demo.demo import FULL, QUICK, DemoFolder, demo_settings
     from ternarybert.demo.sources import check_installed, encoder_folder, read_reviews, reviews_file
 
     plan = QUICK if options.quick else FULL
