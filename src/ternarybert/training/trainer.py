@@ -258,22 +258,22 @@ class Trainer:
             save_model(self.model, str(folder / "model.safetensors"))
             torch.save(self.optimizer.state_dict(), folder / "optimizer.pt")
         self.accelerator.wait_for_everyone()
-        if not self.accelerator.is_main_process:
-            return
-        state = {
-            "step": self.progress.step,
-            "steps": self.progress.steps,
-            "losses": self.losses,
-            "sums": self.sums,
-            "loss_sum": float(self.loss_sum),
-            "total_loss": self.total_loss,
-            "last_logged": self.last_logged,
-            "time": None if budget is None else budget.state(),
-        }
-        (folder / STATE).write_text(json.dumps(state), encoding="utf-8")
-        for other in self.work.glob("checkpoint-*"):
-            if other != folder:
-                shutil.rmtree(other, ignore_errors=True)
+        if self.accelerator.is_main_process:
+            state = {
+                "step": self.progress.step,
+                "steps": self.progress.steps,
+                "losses": self.losses,
+                "sums": self.sums,
+                "loss_sum": float(self.loss_sum),
+                "total_loss": self.total_loss,
+                "last_logged": self.last_logged,
+                "time": None if budget is None else budget.state(),
+            }
+            (folder / STATE).write_text(json.dumps(state), encoding="utf-8")
+            for other in self.work.glob("checkpoint-*"):
+                if other != folder:
+                    shutil.rmtree(other, ignore_errors=True)
+        self.accelerator.wait_for_everyone()  # nobody sees the new one without its state, or an old one half deleted
 
     def load_checkpoint(self) -> dict[str, Any] | None:
         """Continue from the last checkpoint; its random state, or None if there is no checkpoint."""
