@@ -45,7 +45,7 @@ def test_float8_is_refused_by_name(tmp_path):
         map_any(tmp_path / "x.safetensors")
 
 
-@pytest.mark.skipif(not Path("/proc/self/maps").exists(), reason="asks Linux which files are mapped")
+@pytest.mark.linux_only("mapped files are read from /proc")
 def test_a_model_in_memory_lets_go_of_its_file(folder, model):
     from ternarybert.packed import read
 

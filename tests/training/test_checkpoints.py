@@ -129,11 +129,10 @@ def test_other_rows_have_another_digest(data):
     assert digest != checkpoints.digest(replace(data, evals={"dev": rows(20, start=7)}))
 
 
+@pytest.mark.linux_only("mapped files are read from /proc")
 def test_the_best_model_is_not_mapped_when_its_folder_is_removed(data, teacher, output, monkeypatch):
     """Windows does not remove a file that is mapped into memory; Linux tells whether it is."""
     maps = Path("/proc/self/maps")
-    if not maps.exists():
-        pytest.skip("asks Linux which files are mapped")
     removed, remove = [], shutil.rmtree
 
     def watched(path, *args, **options):
