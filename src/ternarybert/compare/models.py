@@ -1,4 +1,4 @@
-"""Models of the baselines: a Hugging Face encoder with its layers replaced.
+"""Models of the baselines: a Hugging Face encoder with its layers replaced; and how many bits a student stores.
 
 Baselines quantize the same weights as our student: the linear layers inside the Transformer layers, the pooler and the
 word embedding; and activations at the inputs of those linear layers. The two products inside attention stay in float,
