@@ -7,6 +7,7 @@ list, `vocab.txt`; the same tokenizer is built from it.
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -32,6 +33,7 @@ class TextEncoder:
         self.tokenizer.no_padding()
         self.model_has_types = has_types
         self.has_types = has_types and _gives_types(settings)
+        self._process = os.getpid()
 
     def limit(self, max_length: int) -> None:
         """Truncate texts to this many tokens from now on; call it before threads share the encoder."""
@@ -39,10 +41,13 @@ class TextEncoder:
         self.tokenizer.enable_truncation(max_length, strategy="longest_first", direction=self._side)
 
     def encode(self, texts: Sequence[Text], *, offsets: bool = False, parallel: bool = False) -> list[Encoding]:
-        """Encode texts and pairs; `parallel` uses the tokenizer's threads, and is faster without `offsets`."""
+        """Encode texts and pairs; `parallel` uses the tokenizer's threads, and is faster without `offsets`.
+
+        A forked process has none of these threads and would wait for them.
+        """
         encode = self.tokenizer.encode
         try:
-            if parallel and len(texts) > 1:
+            if parallel and len(texts) > 1 and self._process == os.getpid():
                 return list((self.tokenizer.encode_batch if offsets else self.tokenizer.encode_batch_fast)(texts))
             # One by one the tokenizer starts no threads; with one thread none are wanted, and they break after a fork.
             return [encode(text) if isinstance(text, str) else encode(*text) for text in texts]
