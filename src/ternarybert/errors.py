@@ -96,7 +96,7 @@ class PackedConfigError(PackedError):
 
 
 class ContainerError(PackedError):
-    """`model.safetensors` is truncated, has an invalid header, or was changed after it was written."""
+    """The weights file is truncated, has an invalid header, or was changed after it was written."""
 
 
 class PackedTensorError(PackedError):

@@ -40,7 +40,7 @@ from ternarybert.errors import (
 )
 from ternarybert.families import is_quantized, is_word_embedding
 from ternarybert.packed import files
-from ternarybert.packed.folder import CONFIG, REPLACE_ADVICE, WEIGHTS, json_bytes, load_object
+from ternarybert.packed.folder import CONFIG, REPLACE_ADVICE, json_bytes, load_object
 from ternarybert.packed.manifest import Float
 from ternarybert.packed.model import PackedModel
 from ternarybert.packed.tensor import PackedTensor, as_float32
@@ -51,6 +51,7 @@ from ternarybert.storage import check_not_input, check_output_folder, replace_fo
 T = TypeVar("T")
 State: TypeAlias = Mapping[str, npt.NDArray[Any]]
 
+WEIGHTS = "model.safetensors"
 INDEX = f"{WEIGHTS}.index.json"
 _NUMBERED = re.compile(r"model-(\d{1,9})-of-(\d{1,9})\.safetensors", re.ASCII)
 _IN_FOLDER = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.\-]*\.safetensors")
