@@ -119,6 +119,14 @@ class TruncationWarning(UserWarning):
     """Texts were longer than the model can read and were truncated."""
 
 
+def printable(message: object) -> str:
+    """A message for a terminal: control characters and halves of characters, as from a file's content, are escaped."""
+    return "".join(
+        one if one in "\n\t" or one.isprintable() or one.isspace() and ord(one) > 159 else ascii(one)[1:-1]
+        for one in str(message)
+    )
+
+
 def suggest(wrong: object, allowed: Iterable[str]) -> str:
     """End of a message about an unknown name: the most similar allowed name, then all of them."""
     names = sorted(allowed)

@@ -31,7 +31,7 @@ from ternarybert.errors import NotPackedError, PackedConfigError, UnsafeFileErro
 from ternarybert.hf.layers import CODES, SCALE, FromFolder, convert_layer, float32_array, layers_from_folder
 from ternarybert.packed import PackedModel, PackedTensor
 from ternarybert.packed.codec import Coding
-from ternarybert.packed.manifest import QUANT_METHOD, WEIGHTS_FILES, Float, arrays, describe
+from ternarybert.packed.manifest import QUANT_METHOD, WEIGHTS_FILES, Float, arrays, checked_version, describe
 from ternarybert.packed.model import recipe_of
 from ternarybert.student import QuantizedWeight, make_student, quantized_layers
 
@@ -69,8 +69,8 @@ class TernaryBertQuantizer(HfQuantizer):  # type: ignore[misc]
 
     def update_attn_implementation(self, config: Any) -> Any:
         """Name the weights file, which transformers does not find by itself; called before it looks for one."""
-        version = getattr(self.quantization_config, "format_version", None)
-        if version in WEIGHTS_FILES and version != SAVED_VERSION:
+        version = checked_version(getattr(self.quantization_config, "format_version", None))
+        if version != SAVED_VERSION:
             config.transformers_weights = WEIGHTS_FILES[version]
         return config
 
@@ -82,8 +82,8 @@ class TernaryBertQuantizer(HfQuantizer):  # type: ignore[misc]
         self, model: PreTrainedModel, checkpoint_files: list[str] | None = None, **_: Any
     ) -> None:
         names = [Path(file).name for file in checkpoint_files or ()]
-        expected = WEIGHTS_FILES.get(getattr(self.quantization_config, "format_version", None))
-        if checkpoint_files is None or (expected and names != [expected]):  # `read` refuses another version
+        expected = WEIGHTS_FILES[checked_version(self.quantization_config.format_version)]
+        if checkpoint_files is None or names != [expected]:
             raise UnsafeFileError(f"a packed model must be loaded from {expected}, got {checkpoint_files}")
         # Found. In a config.json that is written later it would lead transformers to the file without this plug-in.
         vars(model.config).pop("transformers_weights", None)

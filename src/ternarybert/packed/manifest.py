@@ -116,7 +116,7 @@ def parse(config: Mapping[str, Any]) -> Manifest:
             f"not packed: config.json has no quantization_config with quant_method '{QUANT_METHOD}'; "
             "`ternarybert ternarize` makes a packed folder from a fine-tuned model"
         )
-    version = _checked_version(section.get("format_version"))
+    version = checked_version(section.get("format_version"))
     bits, recipe, digest = section.get("bits"), section.get("recipe"), section.get("sha256")
     if not isinstance(bits, str):
         raise PackedConfigError(f"bits in quantization_config is {show(bits)}; expected something like '2-2-8'")
@@ -163,7 +163,8 @@ def _merge(parts: Iterable[Mapping[str, T]]) -> dict[str, T]:
     return merged
 
 
-def _checked_version(version: object) -> int:
+def checked_version(version: object) -> int:
+    """A format version that this package reads; an error for any other."""
     if type(version) is not int:
         raise PackedConfigError(f"format_version in quantization_config is {show(version)}; it must be an integer")
     if version > FORMAT_VERSION:

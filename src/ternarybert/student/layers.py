@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import cache
 from typing import Any
+from weakref import WeakValueDictionary
 
 import torch
 from torch import Tensor, nn
@@ -36,18 +37,24 @@ from ternarybert.student.products import Bf16Gradients
 
 @cache
 def _count_fused_updates() -> None:
-    """Have every fused optimizer count its updates, or layers would use stale weights; other optimizers do it anyway.
+    """Have fused optimizers count updates of our weights, or layers would use stale ones; other optimizers count anyway.
 
-    Layers do not know their optimizer, so the hook is for all of this process, and only set when there is a layer.
+    Layers do not know their optimizer, so the hook is for all of this process, and only set when there is a layer. It
+    leaves everybody else's parameters alone.
     """
     register_optimizer_step_post_hook(_count_update)
+
+
+# The weights that a layer has quantized, by id: tensors compare element by element.
+_QUANTIZED: WeakValueDictionary[int, Tensor] = WeakValueDictionary()
 
 
 def _count_update(optimizer: Optimizer, *_: Any) -> None:
     for group in optimizer.param_groups:
         if group.get("fused"):
             for parameter in group["params"]:
-                increment_version(parameter)
+                if _QUANTIZED.get(id(parameter)) is parameter:
+                    increment_version(parameter)
 
 
 SecondMoment = Callable[[], Tensor | None]  # the optimizer's, for LAT and LAQ; None before the first step
@@ -100,6 +107,7 @@ class QuantizedWeight(nn.Module):
         """The weight's codes and scales, cached until it changes."""
         if self._integers is None or self._integers[0] != self._state:
             quantized = self.quantized()
+            _QUANTIZED[id(self.weight)] = self.weight
             self._integers = (self._state, integer_eval.IntegerWeight.from_codes(quantized.codes, quantized.scale))
         return self._integers[1]
 
