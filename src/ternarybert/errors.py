@@ -122,7 +122,7 @@ class TruncationWarning(UserWarning):
 def printable(message: object) -> str:
     """A message for a terminal: control characters and halves of characters, as from a file's content, are escaped."""
     return "".join(
-        one if one in "\n\t" or one.isprintable() or one.isspace() and ord(one) > 159 else ascii(one)[1:-1]
+        one if one in "\n\t" or one.isprintable() or (one.isspace() and ord(one) > 159) else ascii(one)[1:-1]
         for one in str(message)
     )
 

@@ -132,7 +132,9 @@ def test_half_stores_plain_tensors_in_float16(tmp_path, model, folder):
     np.testing.assert_array_equal(half.tensors[name], model.tensors[name].astype(np.float16))
     packed = "bert.pooler.dense.weight"
     assert half.tensors[packed].scale.tobytes() == model.tensors[packed].scale.tobytes()
-    assert (tmp_path / "half" / "ternarybert.safetensors").stat().st_size < (folder / "ternarybert.safetensors").stat().st_size
+    assert (tmp_path / "half" / "ternarybert.safetensors").stat().st_size < (
+        folder / "ternarybert.safetensors"
+    ).stat().st_size
     write(tmp_path / "again", half)
     assert_same(read(tmp_path / "again"), half)
 
@@ -156,7 +158,10 @@ def test_additional_files_must_exist(tmp_path, model):
         write(tmp_path / "p", model, extra_files={"vocab.txt": tmp_path / "vocab.txt"})
 
 
-@pytest.mark.parametrize("name", ["../x", "a/b", "", ".git", "config.json", "model.safetensors", "ternarybert.safetensors", "model.bin", "a.PKL"])
+@pytest.mark.parametrize(
+    "name",
+    ["../x", "a/b", "", ".git", "config.json", "model.safetensors", "ternarybert.safetensors", "model.bin", "a.PKL"],
+)
 def test_additional_files_with_bad_names_are_refused(tmp_path, model, name):
     with pytest.raises(UnsafeFileError):
         write(tmp_path / "p", model, extra_files={name: b"x"})

@@ -78,9 +78,7 @@ def load(
     network = network_of(content)
     has_types = family_of(content.config).uses_token_types and network.sizes.types > 1
     sizes = network.sizes
-    text = TextEncoder(
-        path, sizes.max_tokens, has_types=has_types, max_length=max_length, vocabulary=sizes.vocabulary
-    )
+    text = TextEncoder(path, sizes.max_tokens, has_types=has_types, max_length=max_length, vocabulary=sizes.vocabulary)
     runner = _runner(network, engine, threads, kernel)
     model = _MODELS[head_kind(content.config)](runner, text, content.config, threads)
     model.folder = path.absolute()

@@ -39,21 +39,28 @@ from ternarybert.student.products import Bf16Gradients
 def _count_fused_updates() -> None:
     """Have fused optimizers count updates of our weights, or layers would use stale ones; other optimizers count anyway.
 
-    Layers do not know their optimizer, so the hook is for all of this process, and only set when there is a layer. It
-    leaves everybody else's parameters alone.
+    Layers do not know their optimizer, so the hook is for all of this process, and only set when a weight is counted.
+    It leaves everybody else's parameters alone.
     """
     register_optimizer_step_post_hook(_count_update)
 
 
-# The weights that a layer has quantized, by id: tensors compare element by element.
-_QUANTIZED: WeakValueDictionary[int, Tensor] = WeakValueDictionary()
+# The weights whose updates are counted, by id: tensors compare element by element.
+_COUNTED: WeakValueDictionary[int, Tensor] = WeakValueDictionary()
+
+
+def counted_version(weight: Tensor) -> int:
+    """How often a weight has changed; from now on updates by fused optimizers are counted too."""
+    _count_fused_updates()
+    _COUNTED[id(weight)] = weight
+    return weight._version
 
 
 def _count_update(optimizer: Optimizer, *_: Any) -> None:
     for group in optimizer.param_groups:
         if group.get("fused"):
             for parameter in group["params"]:
-                if _QUANTIZED.get(id(parameter)) is parameter:
+                if _COUNTED.get(id(parameter)) is parameter:
                     increment_version(parameter)
 
 
@@ -88,7 +95,6 @@ class QuantizedWeight(nn.Module):
         """Set how the weight is quantized; called once, when the layer is made."""
         self.scheme, self.bits, self._cache, self._integers = scheme, bits, None, None
         self.second_moment = _no_second_moment
-        _count_fused_updates()
 
     def quantized(self) -> Quantized:
         """Codes and scales of the current weight: what the forward pass uses and what is exported."""
@@ -107,7 +113,6 @@ class QuantizedWeight(nn.Module):
         """The weight's codes and scales, cached until it changes."""
         if self._integers is None or self._integers[0] != self._state:
             quantized = self.quantized()
-            _QUANTIZED[id(self.weight)] = self.weight
             self._integers = (self._state, integer_eval.IntegerWeight.from_codes(quantized.codes, quantized.scale))
         return self._integers[1]
 
@@ -119,7 +124,7 @@ class QuantizedWeight(nn.Module):
     @property
     def _state(self) -> tuple[Any, ...]:
         """What the quantized weight depends on; `model.bfloat16()` changes it too."""
-        return self.weight._version, self.weight.device, self.weight.dtype
+        return counted_version(self.weight), self.weight.device, self.weight.dtype
 
 
 def _no_second_moment() -> None:
