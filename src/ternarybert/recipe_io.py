@@ -146,7 +146,7 @@ def _strict_loader() -> Any:
     import yaml
 
     class StrictLoader(yaml.SafeLoader):
-        """Safe YAML without repetition: no key twice, and no aliases and merges, which can make gigabytes of 500 bytes."""
+        """Safe YAML that repeats nothing: no key twice, and no aliases and merges, which can make gigabytes."""
 
         def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
             if self.check_event(yaml.AliasEvent):

@@ -125,8 +125,8 @@ def test_padding_is_forgotten_when_there_is_none():
 
 def test_the_optimizers_of_others_are_left_alone():
     """Fused updates are counted for the weights of quantized layers only."""
-    ours = TernaryLinear.from_linear(nn.Linear(8, 8), Recipe.load("paper").weight, 2, None)
-    theirs = nn.Linear(8, 8)
+    ours = TernaryLinear.from_linear(torch.nn.Linear(8, 8), PRESETS["paper"].weight, 2, None)
+    theirs = torch.nn.Linear(8, 8)
     ours(torch.ones(1, 8)).sum().backward()
     theirs(torch.ones(1, 8)).sum().backward()
     before = ours.w_hat().clone(), ours.weight._version, theirs.weight._version

@@ -37,7 +37,7 @@ from ternarybert.student.products import Bf16Gradients
 
 @cache
 def _count_fused_updates() -> None:
-    """Have fused optimizers count updates of our weights, or layers would use stale ones; other optimizers count anyway.
+    """Have fused optimizers count updates of our weights, or layers would use stale ones; others count anyway.
 
     Layers do not know their optimizer, so the hook is for all of this process, and only set when a weight is counted.
     It leaves everybody else's parameters alone.
