@@ -236,10 +236,11 @@ MERGES = "a0: &a0 {x: 1}\n" + "".join(f"a{i}: &a{i} {{<<: [{', '.join([f'*a{i - 
         ("weight: {<<: {method: twn}}\n", "<<"),
         ("".join(f"key{i}: 1\n" for i in range(35_000)), "limit"),
         ("".join(f"k{i}: 1\n" for i in range(6_000)), "k0"),
-        ("{a: " * 5000, "YAML"),
+        ("{a: " * 5000, "brackets"),
+        ("[" * 60_000, "brackets"),
         ("pooler: true\npooler: true\n", "pooler"),
     ],
-    ids=["bomb", "alias", "merge", "inner merge", "long", "many keys", "deep", "twice"],
+    ids=["bomb", "alias", "merge", "inner merge", "long", "many keys", "deep", "brackets", "twice"],
 )
 def test_recipes_that_repeat_themselves_or_never_end(tmp_path, text, named):
     (tmp_path / "recipe.yaml").write_text(text)

@@ -17,6 +17,7 @@ from typing import Any
 from ternarybert.errors import RecipeError, suggest
 
 LONGEST_YAML = 1 << 16  # characters; a complete recipe takes 2,000
+MOST_BRACKETS = 200  # the time that YAML takes grows with the square of their depth
 SWITCH = {"switch": True}  # metadata of a number that can also be true or false
 
 
@@ -126,6 +127,8 @@ def read_yaml(text: str, what: str) -> Any:
 
     if len(text) > LONGEST_YAML:
         raise RecipeError(f"{what} has {len(text)} characters; the limit is {LONGEST_YAML}")
+    if (brackets := text.count("[") + text.count("{")) > MOST_BRACKETS:
+        raise RecipeError(f"{what} has {brackets} opening brackets; the limit is {MOST_BRACKETS}")
     try:
         return yaml.load(text, _strict_loader())
     except RecipeError:
