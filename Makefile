@@ -13,7 +13,7 @@ export PATH := $(abspath $(BIN)):$(PATH)
 
 , := ,
 .DEFAULT_GOAL := help
-.PHONY: help demo setup check test test-slow test-native sanitize emulate neon fuzz cover format bench-native
+.PHONY: help demo setup check test test-slow test-native sanitize emulate neon fuzz fuzz-folders cover format bench-native
 .PHONY: bench-quantize docs screenshots clean
 
 help: ## show this menu
@@ -83,15 +83,22 @@ neon: ## the ARM kernel under qemu (Debian: g++-aarch64-linux-gnu qemu-user)
 		-DCMAKE_CROSSCOMPILING_EMULATOR='qemu-aarch64;-L;/usr/aarch64-linux-gnu')
 	$(call CTEST,build/neon)
 
-# FUZZ_SECONDS=600 for a longer run; inputs that found something are in build/fuzz.
+# FUZZ_SECONDS=1800 for a longer run, of each target. It starts from native/fuzz/corpus; new inputs and those that found
+# something are in build/fuzz. `cov` in the output counts the branches that were reached.
 FUZZ_SECONDS ?= 60
-fuzz: ## random models, batches and products against the native library (Debian: clang)
+fuzz: ## random models, batches and products against the native library, all kernels compared (Debian: clang)
 	cmake -S . -B build/fuzz -DTB_FUZZ=ON -DTB_WERROR=ON -DCMAKE_BUILD_TYPE=RelWithDebInfo \
 		-DCMAKE_CXX_COMPILER=clang++ \
 		-DCMAKE_CXX_FLAGS='-fsanitize=fuzzer-no-link$(,)address$(,)undefined -fno-sanitize-recover=all' > /dev/null
 	cmake --build build/fuzz -j 2
-	mkdir -p build/fuzz/corpus
-	cd build/fuzz && ./fuzz -max_total_time=$(FUZZ_SECONDS) -max_len=4096 corpus
+	for target in model product; do \
+		mkdir -p build/fuzz/$$target && (cd build/fuzz && ./fuzz_$$target -max_total_time=$(FUZZ_SECONDS) -max_len=4096 \
+			-timeout=20 -rss_limit_mb=2048 -print_final_stats=1 $$target ../../native/fuzz/corpus/$$target) || exit 1; done
+
+# FOLDERS=20000 is the promise of docs: answers or our own errors only, bounded memory and time.
+FOLDERS ?= 1000
+fuzz-folders: setup ## mutated whole folders through load and predict
+	$(BIN)/python runs/fuzz_folders.py $(FOLDERS)
 
 cover: setup ## line coverage of the tests
 	$(BIN)/pytest -n $(WORKERS) --dist worksteal --cov --cov-report=term-missing:skip-covered

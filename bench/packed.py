@@ -76,7 +76,7 @@ def main() -> None:
             *(("transformers", name) for name in ("plain", "dense", "half", "float32")),
             *(("transformers, used", name) for name in ("plain", "float32")),
         ]:
-            size = (folders[folder] / "model.safetensors").stat().st_size
+            size = next(folders[folder].glob("*.safetensors")).stat().st_size
             cpu, wall, peak = measure(step, folders[folder])
             print(f"{step:<20}{folder:<10}{size / 1e6:9.1f}{cpu:8.3f}{wall:8.3f}{peak / 1e6:9.1f}{peak / size:13.2f}")
 

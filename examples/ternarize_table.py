@@ -35,7 +35,7 @@ def main() -> None:
 
     metrics = json.loads((student / "metrics.json").read_text(encoding="utf-8"))
     metric, scores = metrics["metric"], metrics["student"]["final"]["scores"]
-    size = (student / "model.safetensors").stat().st_size
+    size = (student / "ternarybert.safetensors").stat().st_size
     print(f"teacher  {metric} {next(iter(metrics['teacher'].values()))[metric]:.1f}  {metrics['teacher_bytes']} bytes")
     print(f"student  {metric} {scores[metric]:.1f}  {size} bytes")
     print(f"they agree on {scores['agreement']:.1f} % of the evaluation rows")

@@ -1,4 +1,5 @@
 import dataclasses
+import time
 
 import pytest
 from hypothesis import given
@@ -221,3 +222,30 @@ def test_default_stages_are_those_of_the_paper():
 def test_without_the_transformer_terms_there_is_no_first_stage():
     logits_only = PRESETS["paper"].override({"distill.hidden": "0", "distill.attention": "0"})
     assert logits_only.for_task(two_stages=True).stages == ONE_STAGE
+
+
+MERGES = "a0: &a0 {x: 1}\n" + "".join(f"a{i}: &a{i} {{<<: [{', '.join([f'*a{i - 1}'] * 9)}]}}\n" for i in range(1, 9))
+
+
+@pytest.mark.parametrize(
+    ("text", "named"),
+    [
+        (MERGES, "*a0"),
+        ("weight: &w {method: twn}\nembedding: *w\n", "*w"),
+        ("<<: {pooler: true}\n", "<<"),
+        ("weight: {<<: {method: twn}}\n", "<<"),
+        ("".join(f"key{i}: 1\n" for i in range(35_000)), "limit"),
+        ("".join(f"k{i}: 1\n" for i in range(6_000)), "k0"),
+        ("{a: " * 5000, "brackets"),
+        ("[" * 60_000, "brackets"),
+        ("pooler: true\npooler: true\n", "pooler"),
+    ],
+    ids=["bomb", "alias", "merge", "inner merge", "long", "many keys", "deep", "brackets", "twice"],
+)
+def test_recipes_that_repeat_themselves_or_never_end(tmp_path, text, named):
+    (tmp_path / "recipe.yaml").write_text(text)
+    start = time.monotonic()
+    with pytest.raises(RecipeError) as caught:
+        Recipe.load(tmp_path / "recipe.yaml")
+    assert named in str(caught.value)
+    assert time.monotonic() - start < 5

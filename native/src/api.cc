@@ -29,6 +29,17 @@ template <class Function> int guarded(tb_error *error, Function f) {
 
 bool runs_here(const tb::Kernel &kernel) { return (kernel.features & ~tb_cpu_features()) == 0; }
 
+// Made when the library is loaded, and with it the list of CPU features: a thread that made them on first use could be
+// cut off by fork(), and the child would wait for it.
+const struct UsableKernels {
+  const char *names[8] = {};
+  UsableKernels() {
+    int n = 0;
+    for (const tb::Kernel *const *k = tb::built_kernels(); *k; k++)
+      if (runs_here(**k)) names[n++] = (*k)->name;
+  }
+} usable_kernels;
+
 const tb::Kernel &choose(const char *name) {
   for (const tb::Kernel *const *k = tb::built_kernels(); *k; k++) {
     if (name && std::strcmp((*k)->name, name) != 0) continue;
@@ -80,18 +91,7 @@ const char *tb_model_kernel(const tb_model *model) { return model ? model->kerne
 
 uint64_t tb_model_memory(const tb_model *model) { return model ? model->bytes : 0; }
 
-const char *const *tb_kernels(void) {
-  struct List {
-    const char *names[8] = {};
-    List() {
-      int n = 0;
-      for (const tb::Kernel *const *k = tb::built_kernels(); *k; k++)
-        if (runs_here(**k)) names[n++] = (*k)->name;
-    }
-  };
-  static const List list;
-  return list.names;
-}
+const char *const *tb_kernels(void) { return usable_kernels.names; }
 
 double tb_peak(const char *kernel) {
   double peak = 0.0;

@@ -3,6 +3,7 @@
 #include "float_mode.h"
 
 #include <chrono>
+#include <new>
 #include <system_error>
 
 #if defined(_WIN32)
@@ -73,6 +74,7 @@ Pool::Pool(int threads) : process_(process_id()) {
     for (int worker = 1; worker < threads; worker++)
       threads_.emplace_back([this, worker] { work(worker); });
   } catch (const std::system_error &) { // the system has no more threads: the pool has those that started
+  } catch (const std::bad_alloc &) {    // no memory for another: the same
   }
 }
 

@@ -9,9 +9,11 @@
 #include "memory.h"
 
 #include <algorithm>
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <mutex>
+#include <thread>
 #include <vector>
 
 namespace tb {
@@ -60,24 +62,33 @@ private:
 };
 
 // The workspaces of a model: lent to whoever runs it.
+//
+// Nobody waits for the shelf. After fork() the child may have a copy of it that a thread had locked, and that thread
+// does not exist in the child: then it works with new workspaces and forgets them. Threads that meet do the same,
+// hardly ever, as the shelf is locked for a moment only. Some loans are then not counted, which shrinks the shelf a
+// little too early or too late.
 class WorkspaceShelf {
 public:
   std::unique_ptr<Workspace> take() {
-    const std::lock_guard<std::mutex> lock(mutex_);
-    most_lent_ = std::max(most_lent_, ++lent_);
-    if (free_.empty()) return std::make_unique<Workspace>();
-    std::unique_ptr<Workspace> workspace = std::move(free_.back());
-    free_.pop_back();
-    return workspace;
+    if (const std::unique_lock<std::mutex> lock = try_lock()) {
+      most_lent_ = std::max(most_lent_, ++lent_);
+      if (!free_.empty()) {
+        std::unique_ptr<Workspace> workspace = std::move(free_.back());
+        free_.pop_back();
+        return workspace;
+      }
+    }
+    return std::make_unique<Workspace>();
   }
   void put(std::unique_ptr<Workspace> workspace) {
-    const std::lock_guard<std::mutex> lock(mutex_);
+    const std::unique_lock<std::mutex> lock = try_lock();
+    if (!lock) return;
     lent_--;
     free_.push_back(std::move(workspace));
     if (++uses_ < Workspace::kPeriod) return;
     // The last ones that were put back are the first to be taken: what is at the beginning was not used.
-    const size_t needed = most_lent_ - lent_;
-    if (free_.size() > needed) free_.erase(free_.begin(), free_.end() - static_cast<std::ptrdiff_t>(needed));
+    const std::ptrdiff_t needed = most_lent_ - lent_;
+    if (static_cast<std::ptrdiff_t>(free_.size()) > needed) free_.erase(free_.begin(), free_.end() - needed);
     uses_ = 0;
     most_lent_ = lent_;
   }
@@ -87,9 +98,20 @@ public:
   }
 
 private:
+  static constexpr int kTries = 100; // some microseconds
+
+  std::unique_lock<std::mutex> try_lock() const {
+    std::unique_lock<std::mutex> lock(mutex_, std::try_to_lock);
+    for (int i = 1; i < kTries && !lock; i++) {
+      std::this_thread::yield();
+      lock.try_lock();
+    }
+    return lock;
+  }
+
   mutable std::mutex mutex_;
   std::vector<std::unique_ptr<Workspace>> free_;
-  size_t lent_ = 0, most_lent_ = 0; // now; at once in this period
+  std::ptrdiff_t lent_ = 0, most_lent_ = 0; // now; at once in this period. Signed: not all loans are counted
   int uses_ = 0;
 };
 

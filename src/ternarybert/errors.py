@@ -96,7 +96,7 @@ class PackedConfigError(PackedError):
 
 
 class ContainerError(PackedError):
-    """`model.safetensors` is truncated, has an invalid header, or was changed after it was written."""
+    """The weights file is truncated, has an invalid header, or was changed after it was written."""
 
 
 class PackedTensorError(PackedError):
@@ -117,6 +117,14 @@ class OptionError(TernaryBertError, ValueError):
 
 class TruncationWarning(UserWarning):
     """Texts were longer than the model can read and were truncated."""
+
+
+def printable(message: object) -> str:
+    """A message for a terminal: control characters and halves of characters, as from a file's content, are escaped."""
+    return "".join(
+        one if one in "\n\t" or one.isprintable() or (one.isspace() and ord(one) > 159) else ascii(one)[1:-1]
+        for one in str(message)
+    )
 
 
 def suggest(wrong: object, allowed: Iterable[str]) -> str:

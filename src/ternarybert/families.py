@@ -296,7 +296,9 @@ def family_of(config: Any) -> Family:
     family = known_family(config)
     if family is None:
         model_type = _get(config, "model_type", None)
-        raise UnsupportedModelError(f"models of type '{model_type}' are not supported{suggest(model_type, FAMILIES)}")
+        raise UnsupportedModelError(
+            f"models of type '{model_type!s:.80}' are not supported{suggest(model_type, FAMILIES)}"
+        )
     return family
 
 

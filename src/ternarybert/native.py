@@ -47,6 +47,7 @@ KERNEL_VARIABLE = "TERNARYBERT_KERNEL"
 PORTABLE = "portable"  # the kernel in plain C++ that defines what the others compute; slow
 
 _FILE_NAME = {"win32": "ternarybert.dll", "darwin": "libternarybert.dylib"}.get(sys.platform, "libternarybert.so")
+_INSTALLED = ("site-packages", "dist-packages")
 _REINSTALL = "run: pip install --force-reinstall ."
 
 # The bits of tb_cpu_features(), lowest first: the order of `enum tb_cpu_feature`.
@@ -192,7 +193,9 @@ def library() -> ctypes.CDLL:
 
 def library_path() -> Path:
     """The path of the native library, or a `NativeLibraryError` that tells how to install it."""
-    for folder in (Path(__file__).parent, *(Path(entry, "ternarybert") for entry in sys.path)):
+    # Of sys.path only what pip installs into: it may begin with the current folder, which may hold anybody's files.
+    installed = [Path(entry, "ternarybert") for entry in sys.path if Path(entry).name in _INSTALLED]
+    for folder in (Path(__file__).parent, *installed):
         if (folder / _FILE_NAME).is_file():
             return folder / _FILE_NAME
     from importlib import metadata  # late: importing it takes longer than loading a model

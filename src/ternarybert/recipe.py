@@ -18,6 +18,7 @@ from typing import Any
 
 from ternarybert.errors import RecipeError, suggest
 from ternarybert.recipe_io import (
+    LONGEST_YAML,
     SWITCH,
     at_least,
     from_plain,
@@ -332,7 +333,8 @@ class Recipe:
             return PRESETS[str(name_or_path)]
         path = Path(name_or_path)
         try:
-            text = path.read_text(encoding="utf-8")
+            with path.open(encoding="utf-8") as file:
+                text = file.read(LONGEST_YAML + 1)  # `read_yaml` refuses it if there is more
         except UnicodeDecodeError:
             raise RecipeError(f"the recipe {path} is not UTF-8 text") from None
         except OSError:

@@ -16,6 +16,8 @@ from typing import Any
 
 from ternarybert.errors import RecipeError, suggest
 
+LONGEST_YAML = 1 << 16  # characters; a complete recipe takes 2,000
+MOST_BRACKETS = 200  # the time that YAML takes grows with the square of their depth
 SWITCH = {"switch": True}  # metadata of a number that can also be true or false
 
 
@@ -123,6 +125,10 @@ def read_yaml(text: str, what: str) -> Any:
     """Plain data from YAML; anything wrong with the text is a `RecipeError`."""
     import yaml
 
+    if len(text) > LONGEST_YAML:
+        raise RecipeError(f"{what} has {len(text)} characters; the limit is {LONGEST_YAML}")
+    if (brackets := text.count("[") + text.count("{")) > MOST_BRACKETS:
+        raise RecipeError(f"{what} has {brackets} opening brackets; the limit is {MOST_BRACKETS}")
     try:
         return yaml.load(text, _strict_loader())
     except RecipeError:
@@ -143,13 +149,24 @@ def _strict_loader() -> Any:
     import yaml
 
     class StrictLoader(yaml.SafeLoader):
-        """Safe YAML that refuses a mapping with the same key twice."""
+        """Safe YAML that repeats nothing: no key twice, and no aliases and merges, which can make gigabytes."""
+
+        def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
+            if self.check_event(yaml.AliasEvent):
+                raise RecipeError(
+                    f"the alias '*{show(self.peek_event().anchor)}' is not allowed; write the value again"
+                )
+            return super().compose_node(parent, index)
 
         def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
-            keys = [key.value for key, _ in node.value]
-            for key in keys:
-                if keys.count(key) > 1:
-                    raise RecipeError(f"the field '{show(key)}' is given twice")
+            seen = set()
+            for key, _ in node.value:
+                if key.tag == "tag:yaml.org,2002:merge":
+                    raise RecipeError("the merge key '<<' is not allowed; write the fields out")
+                name = str(key.value)
+                if name in seen:
+                    raise RecipeError(f"the field '{show(name)}' is given twice")
+                seen.add(name)
             return super().construct_mapping(node, deep)
 
     return StrictLoader

@@ -45,7 +45,7 @@ def folders(tmp_path_factory):
 def damage_bytes(rng, folder):
     """As for `read`: flipped bits, lost and added bytes, JSON that says something else."""
     path = rng.choice(sorted(folder.iterdir()))
-    ways = [flip, cut, splice, edit_json] if path.suffix == ".json" else DAMAGE["model.safetensors"]
+    ways = [flip, cut, splice, edit_json] if path.suffix == ".json" else DAMAGE["ternarybert.safetensors"]
     data = path.read_bytes()
     path.unlink()  # a new file: the one before may still be mapped
     path.write_bytes(rng.choice(ways)(rng, data) if len(data) > 10 else b"{")

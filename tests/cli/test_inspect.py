@@ -211,7 +211,7 @@ def test_names_that_cannot_be_shown(folder, key, name):
 
 
 def test_a_damaged_folder(folder):
-    (folder / "model.safetensors").write_bytes(b"\0" * 100)
+    (folder / "ternarybert.safetensors").write_bytes(b"\0" * 100)
     code, out, err = command("inspect", folder)
     assert (code, out) == (2, "")
     assert str(folder) in err

@@ -54,7 +54,7 @@ def test_a_released_checkpoint(released, tmp_path):
     assert {path.name for path in (tmp_path / "p").iterdir()} == {
         "config.json",
         "metrics.json",
-        "model.safetensors",
+        "ternarybert.safetensors",
         *TOKENIZER,
     }
 
@@ -151,7 +151,7 @@ def test_there_and_back(tmp_path):
     write(tmp_path / "p", random_model())
     command("unpack", tmp_path / "p", tmp_path / "f")
     command("pack", tmp_path / "f", tmp_path / "q")
-    first, second = (tmp_path / name / "model.safetensors" for name in "pq")
+    first, second = (tmp_path / name / "ternarybert.safetensors" for name in "pq")
     assert first.read_bytes() == second.read_bytes()
 
 

@@ -158,15 +158,15 @@ def test_only_force_replaces_a_model(run, fails, encoder, teacher, table, tmp_pa
     whole = [command, model, "--train", table, *COLUMNS, *QUICK, "-o", out]
     assert run(*whole, "--keep-checkpoints").code == 0
     assert (tmp_path / "out.work" / "checkpoint-4").is_dir()
-    before = (out / "model.safetensors").read_bytes()
+    before = (out / "ternarybert.safetensors").read_bytes()
     assert str(out) in fails(*whole, "--seed", "1")
     assert "--force --resume" in fails(*whole)
-    assert (out / "model.safetensors").read_bytes() == before
+    assert (out / "ternarybert.safetensors").read_bytes() == before
     resumed = run(*whole, "--force", "--resume", "--keep-checkpoints")
     assert "resumed at step 4 of 4" in resumed.err
-    assert (out / "model.safetensors").read_bytes() == before
+    assert (out / "ternarybert.safetensors").read_bytes() == before
     assert run(*whole, "--seed", "1", "--force", "--learning-rate", "0.01").code == 0
-    assert (out / "model.safetensors").read_bytes() != before
+    assert (out / "ternarybert.safetensors").read_bytes() != before
     assert not (tmp_path / "out.work").exists()
     assert "resume" in fails(*whole, "--resume")
 
@@ -223,7 +223,7 @@ def test_interrupted_and_resumed_equals_uninterrupted(run, fails, teacher, table
     resumed = run(*command, part, "--resume")
     assert resumed.code == 0, resumed.err
     assert "resumed at step " in resumed.err
-    for name in ("{}/model.safetensors", "{}/config.json", "{}.work/checkpoint-64/model.safetensors"):
+    for name in ("{}/ternarybert.safetensors", "{}/config.json", "{}.work/checkpoint-64/model.safetensors"):
         assert (tmp_path / name.format("part")).read_bytes() == (tmp_path / name.format("whole")).read_bytes(), name
     one, other = (json.loads((folder / "metrics.json").read_text()) for folder in (whole, part))
     assert one["evaluations"] == other["evaluations"]
@@ -239,8 +239,8 @@ def test_a_checkpoint_that_was_cut_short_is_passed_over(run, teacher, table, tmp
     resumed = run(*command, "--resume")
     assert "resumed at step 4 of 4" in resumed.err
     assert resumed.code == 0
-    assert (tmp_path / "out" / "model.safetensors").read_bytes() == (
-        tmp_path / "whole" / "model.safetensors"
+    assert (tmp_path / "out" / "ternarybert.safetensors").read_bytes() == (
+        tmp_path / "whole" / "ternarybert.safetensors"
     ).read_bytes()
 
 

@@ -55,11 +55,11 @@ def test_the_whole_way_and_the_second_run(command, tmp_path, monkeypatch):
         "reviews.csv", "reviews-dev.csv", "reviews-test.csv", "teacher", "ternary", "results.json", "demo.json",
     }  # fmt: skip
 
-    stamp = (place.ternary / "model.safetensors").stat().st_mtime_ns
+    stamp = (place.ternary / "ternarybert.safetensors").stat().st_mtime_ns
     second = command("--json")
     assert second.code == 0
     assert "holds a finished demo" in second.err and "of 3" not in second.err
-    assert (place.ternary / "model.safetensors").stat().st_mtime_ns == stamp
+    assert (place.ternary / "ternarybert.safetensors").stat().st_mtime_ns == stamp
     report = json.loads(second.out)
     assert report["rows"] == 20 and report["folder"] == "ternarybert-demo"
     assert report["student"]["ms"] > 0 and report["teacher"]["memory"] > report["student"]["memory"] > 0
@@ -71,10 +71,10 @@ def test_the_whole_way_and_the_second_run(command, tmp_path, monkeypatch):
     third = command("--measure")
     assert len(measured) == 1
     assert "3 of 3" in third.out and "(done)" in third.out
-    assert (place.ternary / "model.safetensors").stat().st_mtime_ns == stamp
+    assert (place.ternary / "ternarybert.safetensors").stat().st_mtime_ns == stamp
     again = command("--again")
     assert again.code == 0 and "(done)" not in again.out and len(measured) == 2
-    assert (place.ternary / "model.safetensors").stat().st_mtime_ns != stamp
+    assert (place.ternary / "ternarybert.safetensors").stat().st_mtime_ns != stamp
 
 
 def test_what_is_packed_answers_as_the_student_did(tmp_path, encoder, reviews, monkeypatch):
@@ -136,7 +136,7 @@ def test_stopped_between_training_and_packing(tmp_path, encoder, reviews, monkey
         patch.setattr(demo, "pack_densely", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
         with pytest.raises(KeyboardInterrupt):
             make_student(place, TINY_PLAN)
-    stamp = (place.student / "model.safetensors").read_bytes()
+    stamp = (place.student / "ternarybert.safetensors").read_bytes()
     make_student(place, TINY_PLAN, Stop())  # would stop if it trained
     assert packed.is_packed(place.ternary) and stamp
 

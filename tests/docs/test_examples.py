@@ -50,7 +50,7 @@ WORDS = [("good", "kind"), ("great", "kind"), ("fun", "kind"), ("bad", "harsh"),
 
 
 def test_ternarize_table(out):
-    teacher, student = (out / name / "model.safetensors" for name in ("teacher", "student"))
+    teacher, student = out / "teacher" / "model.safetensors", out / "student" / "ternarybert.safetensors"
     assert student.stat().st_size < teacher.stat().st_size
 
 

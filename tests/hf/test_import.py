@@ -1,6 +1,8 @@
 """What importing the plug-in does, and what happens to those who forget it."""
 
 import importlib
+import json
+import shutil
 import subprocess
 import sys
 
@@ -24,18 +26,40 @@ def run(code, *arguments):
     return out.strip(), err
 
 
-def test_the_trap(tmp_path):
-    """Without the import transformers warns and goes on with random weights, other ones each time."""
+LOAD = """
+import sys
+from transformers import AutoModelForSequenceClassification as Auto
+try:
+    Auto.from_pretrained(sys.argv[1])
+except OSError as error:
+    print("refused", error)
+"""
+
+
+def test_without_the_import_transformers_refuses(tmp_path):
+    """It finds no weights; with those of format version 1 it warned and went on with random ones."""
     write_student(tmp_path / "p", random_student())
-    out, warnings = run(
-        "import sys; from transformers import AutoModelForSequenceClassification as Auto\n"
-        "first, second = (Auto.from_pretrained(sys.argv[1]).bert.pooler.dense.weight for _ in range(2))\n"
-        "print((first == second).any().item())",
+    out, _ = run(LOAD, tmp_path / "p")
+    assert out.startswith("refused")
+    assert "model.safetensors" in out
+
+
+def test_with_the_import_transformers_loads_both_versions(tmp_path):
+    write_student(tmp_path / "p", random_student())
+    shutil.copytree(tmp_path / "p", tmp_path / "old")
+    (tmp_path / "old" / "ternarybert.safetensors").rename(tmp_path / "old" / "model.safetensors")
+    config = json.loads((tmp_path / "old" / "config.json").read_text())
+    config["quantization_config"]["format_version"] = 1
+    (tmp_path / "old" / "config.json").write_text(json.dumps(config))
+    out, _ = run(
+        "import sys, ternarybert.hf; from transformers import AutoModelForSequenceClassification as Auto\n"
+        "first, second = (Auto.from_pretrained(folder) for folder in sys.argv[1:])\n"
+        "print(all((a == b).all().item() for a, b in zip(first.parameters(), second.parameters(), strict=True)))\n"
+        "print(hasattr(first.config, 'transformers_weights'))",
         tmp_path / "p",
+        tmp_path / "old",
     )
-    assert out == "False"
-    assert "Unknown quantization type, got ternarybert" in warnings
-    assert "newly initialized" in warnings
+    assert out.split() == ["True", "False"]
 
 
 def test_the_way_out_of_it(tmp_path):

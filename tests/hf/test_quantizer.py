@@ -218,7 +218,7 @@ def load(folder, **options):
 
 
 def test_a_damaged_file(folder):
-    weights = folder / "model.safetensors"
+    weights = folder / "ternarybert.safetensors"
     data = bytearray(weights.read_bytes())
     data[-1] ^= 255
     weights.write_bytes(data)
@@ -232,8 +232,8 @@ def test_a_damaged_file(folder):
 
 
 def test_another_version(folder):
-    change(folder, lambda config: config["quantization_config"].update(format_version=2))
-    with pytest.raises(FormatVersionError, match="format version 2"):
+    change(folder, lambda config: config["quantization_config"].update(format_version=3))
+    with pytest.raises(FormatVersionError, match="format version 3"):
         load(folder)
 
 
@@ -285,7 +285,8 @@ def test_a_head_of_another_size(folder):
 
 
 def test_another_file_than_the_one_that_is_checked(folder):
-    (folder / "model.safetensors").rename(folder / "model.other.safetensors")
+    (folder / "ternarybert.safetensors").rename(folder / "model.other.safetensors")
+    change(folder, lambda config: config["quantization_config"].update(format_version=1))  # 2 names its file
     with pytest.raises(UnsafeFileError, match=r"loaded from model\.safetensors"):
         load(folder, variant="other")
 
@@ -351,7 +352,7 @@ def train(model, steps=2):
 def test_loaded_and_saved_is_the_same_file(tmp_path, recipe, packing):
     write_student(tmp_path / "p", random_student(recipe), recipe, packing=packing)
     ternarybert.load_torch(tmp_path / "p").save_pretrained(tmp_path / "q")
-    first, second = (tmp_path / name / "model.safetensors" for name in "pq")
+    first, second = tmp_path / "p" / "ternarybert.safetensors", tmp_path / "q" / "model.safetensors"
     assert first.read_bytes() == second.read_bytes()
     assert read(tmp_path / "q").recipe == recipe.to_dict()
 

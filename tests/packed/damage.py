@@ -5,15 +5,15 @@ import struct
 
 
 def split(folder):
-    """The header of model.safetensors as JSON, and the bytes after it."""
-    data = (folder / "model.safetensors").read_bytes()
+    """The header of ternarybert.safetensors as JSON, and the bytes after it."""
+    data = (folder / "ternarybert.safetensors").read_bytes()
     (length,) = struct.unpack("<Q", data[:8])
     return json.loads(data[8 : 8 + length]), data[8 + length :]
 
 
 def join(folder, header, payload):
     text = header if isinstance(header, bytes) else json.dumps(header).encode()
-    (folder / "model.safetensors").write_bytes(struct.pack("<Q", len(text)) + text + payload)
+    (folder / "ternarybert.safetensors").write_bytes(struct.pack("<Q", len(text)) + text + payload)
 
 
 def edit_config(folder, change):

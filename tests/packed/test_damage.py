@@ -46,8 +46,8 @@ def test_what_is_no_packed_folder(tmp_path, folder):
     assert is_packed(folder)
     assert not is_packed(tmp_path / "empty")
     assert not is_packed(tmp_path / "nothing")
-    (folder / "model.safetensors").unlink()
-    refused(folder, NotPackedError, "there is no model.safetensors")
+    (folder / "ternarybert.safetensors").unlink()
+    refused(folder, NotPackedError, "there is no ternarybert.safetensors")
 
 
 def test_a_broken_config_is_named_and_not_taken_for_another_folder(folder, tmp_path):
@@ -72,14 +72,14 @@ def test_pickled_files_are_never_read(folder, model, monkeypatch, tmp_path):
     for name in ("pytorch_model.bin", "model.pt", "weights.pkl"):
         (folder / name).write_bytes(pickle.dumps(Bomb()))
     assert_same(read(folder), model)
-    (folder / "model.safetensors").unlink()
+    (folder / "ternarybert.safetensors").unlink()
     refused(folder, UnsafeFileError, r"model\.pt is a pickled file")
-    (folder / "model.safetensors").write_bytes(pickle.dumps(Bomb()))
+    (folder / "ternarybert.safetensors").write_bytes(pickle.dumps(Bomb()))
     refused(folder, ContainerError, "truncated")
     assert not (tmp_path / "exploded").exists()
 
 
-@pytest.mark.parametrize("name", ["config.json", "model.safetensors", "metrics.json", "tokenizer.json"])
+@pytest.mark.parametrize("name", ["config.json", "ternarybert.safetensors", "metrics.json", "tokenizer.json"])
 def test_links_out_of_the_folder_are_refused(folder, tmp_path, name):
     outside = tmp_path / "outside"
     (folder / name).rename(outside) if (folder / name).exists() else outside.write_text("{}")
@@ -108,7 +108,7 @@ def test_links_of_the_hub_cache_are_followed(folder, model, tmp_path, subfolder)
 
 
 def test_what_is_not_a_regular_file_is_refused(folder):
-    for name in ("config.json", "model.safetensors", "metrics.json"):
+    for name in ("config.json", "ternarybert.safetensors", "metrics.json"):
         content = (folder / name).read_bytes()
         (folder / name).unlink()
         os.mkfifo(folder / name)  # opening it would wait for ever
@@ -168,14 +168,14 @@ CONFIG_DAMAGE = [
     (lambda c: c.update(quantization_config=None), NotPackedError, "no quantization_config with quant_method"),
     (lambda c: c["quantization_config"].update(quant_method="bitnet"), NotPackedError, "quant_method 'ternarybert'"),
     (
-        lambda c: c["quantization_config"].update(format_version=2),
+        lambda c: c["quantization_config"].update(format_version=3),
         FormatVersionError,
-        "format version 2 is newer",
+        "format version 3 is newer",
     ),
     (
         lambda c: c["quantization_config"].update(format_version=0),
         FormatVersionError,
-        "format version 0 is older",
+        "format version 0 does not exist",
     ),
     (lambda c: c["quantization_config"].update(format_version="1"), PackedConfigError, "must be an integer"),
     (lambda c: c["quantization_config"].update(format_version=True), PackedConfigError, "must be an integer"),
@@ -194,7 +194,7 @@ CONFIG_DAMAGE = [
     (
         lambda c: c["quantization_config"]["tensors"].update(x={"dtype": "float32", "shape": [1]}),
         PackedTensorError,
-        "model.safetensors lacks the tensor 'x'",
+        "ternarybert.safetensors lacks the tensor 'x'",
     ),
     (
         lambda c: c["quantization_config"]["tensors"].update({"a\ud800": {"dtype": "float32", "shape": [1]}}),
@@ -264,26 +264,26 @@ def test_plain_entries_that_are_wrong(folder):
     refused(folder, PackedTensorError, r"'classifier.bias' is float32 of shape \(3,\); config.json has float16")
 
 
-# --- model.safetensors -----------------------------------------------------------------------------------------
+# --- ternarybert.safetensors -----------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("keep", [0, 1, 7, 8, 9, 100, -1])
 def test_truncated_weights(folder, keep):
-    data = (folder / "model.safetensors").read_bytes()
-    (folder / "model.safetensors").write_bytes(data[:keep])
+    data = (folder / "ternarybert.safetensors").read_bytes()
+    (folder / "ternarybert.safetensors").write_bytes(data[:keep])
     refused(folder, ContainerError, "truncated")
 
 
 def test_weights_with_something_after_them(folder):
-    with (folder / "model.safetensors").open("ab") as weights:
+    with (folder / "ternarybert.safetensors").open("ab") as weights:
         weights.write(b"\0")
     refused(folder, ContainerError, "longer than its tensors")
 
 
 def test_weights_of_which_one_bit_changed(folder):
-    data = bytearray((folder / "model.safetensors").read_bytes())
+    data = bytearray((folder / "ternarybert.safetensors").read_bytes())
     data[-1] ^= 0b01
-    (folder / "model.safetensors").write_bytes(data)
+    (folder / "ternarybert.safetensors").write_bytes(data)
     refused(folder, ContainerError, "SHA-256")
 
 
@@ -306,11 +306,11 @@ def test_headers_that_are_none(folder, header, reason):
 
 
 def test_headers_that_claim_too_much(folder):
-    data = (folder / "model.safetensors").read_bytes()
+    data = (folder / "ternarybert.safetensors").read_bytes()
     for length in (len(data), 1 << 40, (1 << 64) - 1):
-        (folder / "model.safetensors").write_bytes(struct.pack("<Q", length) + data[8:])
+        (folder / "ternarybert.safetensors").write_bytes(struct.pack("<Q", length) + data[8:])
         refused(folder, ContainerError, f"its header alone claims {length}")
-    with (folder / "model.safetensors").open("wb") as weights:
+    with (folder / "ternarybert.safetensors").open("wb") as weights:
         weights.write(struct.pack("<Q", 17 << 20))
         weights.truncate(18 << 20)
     refused(folder, ContainerError, "the header claims 17825792 bytes; the limit is 16777216")

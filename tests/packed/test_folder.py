@@ -83,9 +83,16 @@ def test_tensors_are_views_of_the_mapped_file(folder):
 
 def test_golden_folder_is_read_and_written_to_the_byte(tmp_path):
     write(tmp_path / "packed", golden_model())
-    assert_same(read(GOLDEN), golden_model())
+    assert_same(read(GOLDEN / "version2"), golden_model())
     for path in (tmp_path / "packed").iterdir():
-        assert path.read_bytes() == (GOLDEN / path.name).read_bytes(), path.name
+        assert path.read_bytes() == (GOLDEN / "version2" / path.name).read_bytes(), path.name
+
+
+def test_the_golden_folder_of_format_version_1_is_still_read():
+    """The two versions differ in the name of the weights file only."""
+    assert_same(read(GOLDEN / "version1"), golden_model())
+    first, second = GOLDEN / "version1" / "model.safetensors", GOLDEN / "version2" / "ternarybert.safetensors"
+    assert first.read_bytes() == second.read_bytes()
 
 
 @pytest.mark.parametrize(
@@ -107,8 +114,8 @@ def test_golden_digests_of_larger_matrices(coding, digest):
 
 
 def test_the_safetensors_library_writes_the_same_bytes(folder):
-    arrays = safetensors.numpy.load_file(folder / "model.safetensors")
-    assert safetensors.numpy.save(arrays, {"format": "pt"}) == (folder / "model.safetensors").read_bytes()
+    arrays = safetensors.numpy.load_file(folder / "ternarybert.safetensors")
+    assert safetensors.numpy.save(arrays, {"format": "pt"}) == (folder / "ternarybert.safetensors").read_bytes()
 
 
 def test_order_of_tensors_and_keys_does_not_matter(tmp_path, model, folder):
@@ -125,7 +132,9 @@ def test_half_stores_plain_tensors_in_float16(tmp_path, model, folder):
     np.testing.assert_array_equal(half.tensors[name], model.tensors[name].astype(np.float16))
     packed = "bert.pooler.dense.weight"
     assert half.tensors[packed].scale.tobytes() == model.tensors[packed].scale.tobytes()
-    assert (tmp_path / "half" / "model.safetensors").stat().st_size < (folder / "model.safetensors").stat().st_size
+    assert (tmp_path / "half" / "ternarybert.safetensors").stat().st_size < (
+        folder / "ternarybert.safetensors"
+    ).stat().st_size
     write(tmp_path / "again", half)
     assert_same(read(tmp_path / "again"), half)
 
@@ -149,7 +158,10 @@ def test_additional_files_must_exist(tmp_path, model):
         write(tmp_path / "p", model, extra_files={"vocab.txt": tmp_path / "vocab.txt"})
 
 
-@pytest.mark.parametrize("name", ["../x", "a/b", "", ".git", "config.json", "model.safetensors", "model.bin", "a.PKL"])
+@pytest.mark.parametrize(
+    "name",
+    ["../x", "a/b", "", ".git", "config.json", "model.safetensors", "ternarybert.safetensors", "model.bin", "a.PKL"],
+)
 def test_additional_files_with_bad_names_are_refused(tmp_path, model, name):
     with pytest.raises(UnsafeFileError):
         write(tmp_path / "p", model, extra_files={name: b"x"})
@@ -325,7 +337,7 @@ def test_reading_bert_base_takes_little_memory(tmp_path):
     )
     args = [sys.executable, "-c", code, str(tmp_path / "base")]
     grown = int(subprocess.run(args, capture_output=True, text=True, check=True).stdout)
-    assert grown <= 1.5 * (tmp_path / "base" / "model.safetensors").stat().st_size
+    assert grown <= 1.5 * (tmp_path / "base" / "ternarybert.safetensors").stat().st_size
 
 
 def test_config_json_is_a_hugging_face_configuration(folder, model):
@@ -334,6 +346,6 @@ def test_config_json_is_a_hugging_face_configuration(folder, model):
     assert config == model.config
     assert {key: section[key] for key in ("quant_method", "format_version", "bits")} == {
         "quant_method": "ternarybert",
-        "format_version": 1,
+        "format_version": 2,
         "bits": "2-2-8",
     }

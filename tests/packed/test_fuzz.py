@@ -113,11 +113,11 @@ def edit_length(rng, data):
 
 
 DAMAGE = {
-    "model.safetensors": [flip, flip, flip, cut, splice, edit_header, edit_header, edit_length],
+    "ternarybert.safetensors": [flip, flip, flip, cut, splice, edit_header, edit_header, edit_length],
     "config.json": [flip, cut, splice, edit_json, edit_json, edit_json],
     "metrics.json": [flip, cut, splice, edit_json],
 }
-WEIGHTS_MORE_OFTEN = ["model.safetensors"] * 5 + ["config.json"] * 4 + ["metrics.json"]
+WEIGHTS_MORE_OFTEN = ["ternarybert.safetensors"] * 5 + ["config.json"] * 4 + ["metrics.json"]
 
 
 # --- what must hold afterwards ---------------------------------------------------------------------------------
@@ -138,11 +138,11 @@ def assert_still_a_model(found, original):
 
 
 def assert_expected(found, original, damaged, digest):
-    if damaged == "model.safetensors" and digest:
+    if damaged == "ternarybert.safetensors" and digest:
         assert_same(found, original)
         return
     assert_still_a_model(found, original)
-    if damaged == "model.safetensors":
+    if damaged == "ternarybert.safetensors":
         assert (found.config, found.bits, found.recipe) == (original.config, original.bits, original.recipe)
         assert found.tensors.keys() == original.tensors.keys()
     else:
@@ -182,7 +182,7 @@ def outcome(folder, originals, seed):
         str(error).encode()  # can be shown
         return False
     assert_expected(found, model, damaged, digest)
-    assert safetensors.numpy.load_file(folder / "model.safetensors")
+    assert safetensors.numpy.load_file(folder / "ternarybert.safetensors")
     return True
 
 

@@ -46,8 +46,9 @@ def codes_of_row(row, entry):
 
 def read_folder(folder):
     config = json.loads((folder / "config.json").read_bytes())["quantization_config"]
-    assert (config["quant_method"], config["format_version"]) == ("ternarybert", 1)
-    arrays, weights = read_container(folder / "model.safetensors"), {}
+    assert config["quant_method"] == "ternarybert"
+    name = {1: "model.safetensors", 2: "ternarybert.safetensors"}[config["format_version"]]
+    arrays, weights = read_container(folder / name), {}
     for name, entry in config["tensors"].items():
         if "dtype" in entry:
             weights[name] = arrays[name].astype(np.float32)

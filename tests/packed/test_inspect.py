@@ -53,7 +53,7 @@ def test_the_estimate_is_what_comes_out(tmp_path, bits, options):
     measured = inspect_model(read(tmp_path / "p"))
     estimated = estimate({name: tensor.shape for name, tensor in model.tensors.items()}, bits, **options)
     assert measured.bytes == estimated.bytes
-    header = (tmp_path / "p" / "model.safetensors").stat().st_size - measured.bytes
+    header = (tmp_path / "p" / "ternarybert.safetensors").stat().st_size - measured.bytes
     assert 0 < header < 10_000
 
 
@@ -72,7 +72,7 @@ def test_bert_in_a_file(tmp_path, config, bits, packing, mib, ratio):
     inspection = inspect_model(read(tmp_path / "p"))
     assert inspection.mib == pytest.approx(mib, abs=0.02)
     assert inspection.ratio == pytest.approx(ratio, abs=0.05)
-    assert (tmp_path / "p" / "model.safetensors").stat().st_size / 2**20 == pytest.approx(mib, abs=0.05)
+    assert (tmp_path / "p" / "ternarybert.safetensors").stat().st_size / 2**20 == pytest.approx(mib, abs=0.05)
 
 
 def test_statistics_of_a_tensor():

@@ -130,9 +130,9 @@ def test_weights_without_a_hash_decide_too(folders, table, tmp_path, stop):
     with pytest.raises(KeyboardInterrupt):
         predict_file(folder, table, tmp_path / "o.csv")
     stop(False)
-    weights = bytearray((folder / "model.safetensors").read_bytes())
+    weights = bytearray((folder / "ternarybert.safetensors").read_bytes())
     weights[-1] ^= 1  # of a scale
-    (folder / "model.safetensors").write_bytes(weights)
+    (folder / "ternarybert.safetensors").write_bytes(weights)
     with load(folders()) as other:  # whatever the damaged weights are, they are others
         other.folder = folder
         with pytest.raises(OutputError, match=r"o\.csv\.part"):

@@ -121,3 +121,21 @@ def test_padding_is_forgotten_when_there_is_none():
     assert padding.mask is None
     padding.set_mask(None)
     assert padding.mask is None
+
+
+def test_the_optimizers_of_others_are_left_alone():
+    """Fused updates are counted for the weights of quantized layers only."""
+    ours = TernaryLinear.from_linear(torch.nn.Linear(8, 8), PRESETS["paper"].weight, 2, None)
+    theirs = torch.nn.Linear(8, 8)
+    ours(torch.ones(1, 8)).sum().backward()
+    theirs(torch.ones(1, 8)).sum().backward()
+    before = ours.w_hat().clone(), ours.weight._version, theirs.weight._version
+    optimizer = torch.optim.AdamW([*ours.parameters(), *theirs.parameters()], lr=1.0, fused=True)
+    optimizer.step()
+    assert ours.weight._version > before[1]
+    assert not torch.equal(ours.w_hat(), before[0])
+    alone = torch.nn.Linear(8, 8)
+    alone(torch.ones(1, 8)).sum().backward()
+    version = alone.weight._version
+    torch.optim.AdamW(alone.parameters(), lr=1.0, fused=True).step()
+    assert theirs.weight._version - before[2] == alone.weight._version - version == 0

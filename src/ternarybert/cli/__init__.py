@@ -14,7 +14,7 @@ from typing import Annotated, Any
 
 import typer
 
-from ternarybert.errors import TernaryBertError
+from ternarybert.errors import TernaryBertError, printable
 
 # In the order of the help. A command is the function of its name in the module of its name, which also has an EXAMPLE.
 COMMANDS = (
@@ -68,7 +68,7 @@ def main() -> None:
         first = sys.argv[1:2]
         make_app(first if first and first[0] in COMMANDS else COMMANDS)(prog_name="ternarybert")
     except TernaryBertError as error:
-        typer.echo(f"ternarybert: {error}", err=True)
+        typer.echo(f"ternarybert: {printable(error)}", err=True)
         sys.exit(2)
     except BrokenPipeError:  # the reader, such as `head`, is done
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -35,6 +35,7 @@ from ternarybert.quantize.uniform import value_range
 from ternarybert.recipe import TENSOR
 from ternarybert.student import products
 from ternarybert.student.activations import Padding
+from ternarybert.student.layers import counted_version
 from ternarybert.student.products import Bf16Gradients
 
 DECAY = 0.99  # with 0.9999, as in the released code, a short run would use little but the first batch
@@ -54,7 +55,7 @@ class BaselineWeight(nn.Module):
 
     def stored(self) -> StoredWeight:
         """The weight as it would be stored now, cached until it changes."""
-        state = (self.weight._version, self.weight.device, self.weight.dtype)
+        state = (counted_version(self.weight), self.weight.device, self.weight.dtype)
         if self._cache is None or self._cache[0] != state:
             with torch.no_grad():
                 self._cache = (state, self.quantize(self.weight.detach()))

@@ -1,7 +1,8 @@
 """transformers plug-in: importing this makes `AutoModel….from_pretrained(packed folder)` and `pipeline` work.
 
-transformers has no other way to find plug-ins. Without the import it only warns about an unknown quantization type and
-returns a model with random weights; `load_torch` registers the format itself. See docs/how-to/transformers.md.
+transformers has no other way to find plug-ins. Without the import it finds no weights file and raises an OSError (for
+folders of format version 1 it only warns, and returns a model with random weights); `load_torch` registers the format
+itself. See docs/how-to/transformers.md.
 """
 
 from ternarybert.errors import MissingExtraError

@@ -38,8 +38,7 @@ from ternarybert import packed
 from ternarybert.errors import NotPackedError, PackedConfigError, UnsafeFileError, UnsupportedModelError
 from ternarybert.packed import PackedModel, PackedTensor
 from ternarybert.packed.codec import Coding
-from ternarybert.packed.folder import WEIGHTS
-from ternarybert.packed.manifest import FORMAT_VERSION, QUANT_METHOD, Float, arrays, describe
+from ternarybert.packed.manifest import QUANT_METHOD, WEIGHTS_FILES, Float, arrays, checked_version, describe
 from ternarybert.packed.model import recipe_of
 from ternarybert.packed.tensor import as_float32
 from ternarybert.quantize import Quantized
@@ -48,6 +47,7 @@ from ternarybert.student import QuantizedWeight, TernaryEmbedding, TernaryLinear
 Tensors = Mapping[str, PackedTensor | Float]
 CODES, SCALE = "weight.codes", "weight.scale"  # the names of a packed weight in the file
 
+SAVED_VERSION = 1  # transformers chooses the name of the file that it writes
 _HUB_OPTIONS = ("cache_dir", "force_download", "local_files_only", "revision", "subfolder", "token")
 
 
@@ -77,6 +77,13 @@ class TernaryBertQuantizer(HfQuantizer):  # type: ignore[misc]
         """`save_pretrained` works."""
         return True
 
+    def update_attn_implementation(self, config: Any) -> Any:
+        """Name the weights file, which transformers does not find by itself; called before it looks for one."""
+        version = checked_version(getattr(self.quantization_config, "format_version", None))
+        if version != SAVED_VERSION:
+            config.transformers_weights = WEIGHTS_FILES[version]
+        return config
+
     def get_weight_conversions(self) -> list[WeightConverter]:
         """The conversion of packed tensors to parameters."""
         return [WeightConverter([CODES, SCALE], "weight", operations=[Unpack(self)])]
@@ -84,8 +91,12 @@ class TernaryBertQuantizer(HfQuantizer):  # type: ignore[misc]
     def _process_model_before_weight_loading(
         self, model: PreTrainedModel, checkpoint_files: list[str] | None = None, **_: Any
     ) -> None:
-        if checkpoint_files is None or [Path(file).name for file in checkpoint_files] != [WEIGHTS]:
-            raise UnsafeFileError(f"a packed model must be loaded from {WEIGHTS}, got {checkpoint_files}")
+        names = [Path(file).name for file in checkpoint_files or ()]
+        expected = WEIGHTS_FILES[checked_version(self.quantization_config.format_version)]
+        if checkpoint_files is None or names != [expected]:
+            raise UnsafeFileError(f"a packed model must be loaded from {expected}, got {checkpoint_files}")
+        # Found. In a config.json that is written later it would lead transformers to the file without this plug-in.
+        vars(model.config).pop("transformers_weights", None)
         content = packed.read(Path(checkpoint_files[0]).parent)
         make_student(model, recipe_of(content))
         tensors = tensors_by_model_name(model, content)
@@ -108,7 +119,7 @@ class TernaryBertQuantizer(HfQuantizer):  # type: ignore[misc]
             for name, value in model.state_dict().items()
         }
         section = self.quantization_config
-        section.format_version, section.tensors = FORMAT_VERSION, describe(content)
+        section.format_version, section.tensors = SAVED_VERSION, describe(content)
         section.__dict__.pop("sha256", None)  # transformers writes the file later, so its hash is unknown here
         model.config.quantization_config = section
         return {name: torch.from_numpy(array) for name, array in arrays(content).items()}, {}

@@ -1,7 +1,8 @@
 """Reading and writing packed folders: Hugging Face folders with weights of a fifteenth of their size.
 
     config.json         the model's configuration and `quantization_config` (manifest.py)
-    model.safetensors   X.weight.codes and X.weight.scale for what is packed, everything else under its name
+    ternarybert.safetensors
+                        X.weight.codes and X.weight.scale for what is packed, everything else under its name
     metrics.json        scores and sizes, optional
     ...                 tokenizer, model card: whatever the exporter adds; ignored here
 
@@ -35,13 +36,22 @@ from ternarybert.errors import (
     suggest_path,
 )
 from ternarybert.packed import manifest, strict_json
-from ternarybert.packed.manifest import FORMAT_VERSION, QUANT_METHOD, Float, Layout, Manifest, PackedSpec, PlainSpec
+from ternarybert.packed.manifest import (
+    FORMAT_VERSION,
+    QUANT_METHOD,
+    WEIGHTS_FILES,
+    Float,
+    Layout,
+    Manifest,
+    PackedSpec,
+    PlainSpec,
+)
 from ternarybert.packed.model import PackedModel
 from ternarybert.packed.tensor import PackedTensor
 from ternarybert.packed.weights_file import Array, map_container, write_container
 from ternarybert.storage import check_output_folder, replace_folder
 
-CONFIG, WEIGHTS, METRICS = "config.json", "model.safetensors", "metrics.json"
+CONFIG, WEIGHTS, METRICS = "config.json", WEIGHTS_FILES[FORMAT_VERSION], "metrics.json"
 REPLACE_ADVICE = "choose another output folder, or use --force to replace a model of the same kind"
 JSON_LIMIT = 16 << 20  # bytes; BERT-base's config.json takes 25 kB
 PICKLED = (".bin", ".pt", ".pth", ".pkl", ".pickle", ".ckpt", ".joblib")  # can run code when loaded
@@ -128,24 +138,25 @@ def _read(place: Path) -> PackedModel:
 
 
 def _load_arrays(place: Path, announced: Manifest) -> dict[str, Array]:
-    path = find_file(place, WEIGHTS)
+    name = announced.weights_file
+    path = find_file(place, name)
     if path is None:
         pickled = sorted(path.name for path in place.iterdir() if path.name.lower().endswith(PICKLED))
         if pickled:
-            raise UnsafeFileError(f"there is no {WEIGHTS}; {pickled[0]} is a pickled file, which is never read")
-        raise NotPackedError(f"there is no {WEIGHTS}")
+            raise UnsafeFileError(f"there is no {name}; {pickled[0]} is a pickled file, which is never read")
+        raise NotPackedError(f"there is no {name}")
     arrays, mapped = map_container(path)
-    _check_layout(announced.layout(), arrays)
+    _check_layout(name, announced.layout(), arrays)
     if announced.sha256 and hashlib.sha256(mapped).hexdigest() != announced.sha256:
-        raise ContainerError(f"{WEIGHTS} is damaged: its SHA-256 differs from the one in config.json; copy it again")
+        raise ContainerError(f"{name} is damaged: its SHA-256 differs from the one in config.json; copy it again")
     return arrays
 
 
-def _check_layout(expected: Layout, arrays: Mapping[str, Array]) -> None:
+def _check_layout(file: str, expected: Layout, arrays: Mapping[str, Array]) -> None:
     for names, reason in ((expected.keys() - arrays, "lacks"), (arrays.keys() - expected, "has, unlike config.json,")):
         if names:
             more = f" and {len(names) - 1} more" if len(names) > 1 else ""
-            raise PackedTensorError(f"{WEIGHTS} {reason} the tensor '{min(names)}'{more}")
+            raise PackedTensorError(f"{file} {reason} the tensor '{min(names)}'{more}")
     for name, (dtype, shape) in expected.items():
         array = arrays[name]
         if array.dtype != dtype or array.shape != shape:
@@ -170,7 +181,7 @@ def _tensor(name: str, spec: PackedSpec | PlainSpec, arrays: Mapping[str, Array]
 
 def _check_extra(extra: Mapping[str, bytes | Path]) -> None:
     for name, content in extra.items():
-        if not _EXTRA_NAME.fullmatch(name) or name in (CONFIG, WEIGHTS, METRICS):
+        if not _EXTRA_NAME.fullmatch(name) or name in (CONFIG, METRICS, *WEIGHTS_FILES.values()):
             raise UnsafeFileError(f"{name!r} cannot be the name of an additional file")
         if name.lower().endswith(PICKLED):
             raise UnsafeFileError(f"{name} is a pickled file; a packed folder must not contain one")

@@ -42,7 +42,6 @@ from ternarybert.families import is_quantized, is_word_embedding
 from ternarybert.packed.folder import (
     CONFIG,
     REPLACE_ADVICE,
-    WEIGHTS,
     find_file,
     json_bytes,
     load_object,
@@ -59,6 +58,7 @@ from ternarybert.storage import check_not_input, check_output_folder, replace_fo
 T = TypeVar("T")
 State: TypeAlias = Mapping[str, npt.NDArray[Any]]
 
+WEIGHTS = "model.safetensors"
 INDEX = f"{WEIGHTS}.index.json"
 _NUMBERED = re.compile(r"model-(\d{1,9})-of-(\d{1,9})\.safetensors", re.ASCII)
 _IN_FOLDER = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.\-]*\.safetensors")

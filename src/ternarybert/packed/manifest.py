@@ -1,9 +1,9 @@
 """`quantization_config` in config.json: the manifest of a packed folder.
 
     quant_method    "ternarybert"; transformers selects the plug-in by it
-    format_version  1
+    format_version  2; 1 differs only in the name of the weights file
     bits            "2-2-8": weights, word embedding, activations (32: not quantized)
-    sha256          of model.safetensors
+    sha256          of the weights file
     recipe          how the model was made
     tensors         every tensor: packed {bits, granularity, levels, packing, shape}, or plain {dtype, shape}
 
@@ -34,7 +34,10 @@ Layout = dict[str, tuple[np.dtype[Any], tuple[int, ...]]]  # arrays in the file
 T = TypeVar("T")
 
 QUANT_METHOD = "ternarybert"
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
+# By format version. transformers without our plug-in found the first name, and went on with random weights; it finds no
+# file of the second name, and stops.
+WEIGHTS_FILES = {1: "model.safetensors", 2: "ternarybert.safetensors"}
 FLOATS = ("float32", "float16")
 _BITS = re.compile(r"(2|3|4|8|32)-(2|3|4|8|32)-([2-9]|1[0-6]|32)")
 _PACKED_KEYS = {"bits", "granularity", "levels", "packing", "shape"}
@@ -78,6 +81,12 @@ class Manifest:
     recipe: dict[str, Any]
     sha256: str | None  # None if another program rewrote the weights; then it is not compared
     tensors: dict[str, PackedSpec | PlainSpec]
+    version: int = FORMAT_VERSION
+
+    @property
+    def weights_file(self) -> str:
+        """The name of the file that holds the tensors."""
+        return WEIGHTS_FILES[self.version]
 
     def layout(self) -> Layout:
         """Every array of the file."""
@@ -107,7 +116,7 @@ def parse(config: Mapping[str, Any]) -> Manifest:
             f"not packed: config.json has no quantization_config with quant_method '{QUANT_METHOD}'; "
             "`ternarybert ternarize` makes a packed folder from a fine-tuned model"
         )
-    _check_version(section.get("format_version"))
+    version = checked_version(section.get("format_version"))
     bits, recipe, digest = section.get("bits"), section.get("recipe"), section.get("sha256")
     if not isinstance(bits, str):
         raise PackedConfigError(f"bits in quantization_config is {show(bits)}; expected something like '2-2-8'")
@@ -118,7 +127,7 @@ def parse(config: Mapping[str, Any]) -> Manifest:
     entries = section.get("tensors")
     if not isinstance(entries, dict):
         raise PackedConfigError(f"tensors in quantization_config is {show(entries)}; it must be an object")
-    return Manifest(bits, recipe, digest, {name: _parse_one(name, entry) for name, entry in entries.items()})
+    return Manifest(bits, recipe, digest, {name: _parse_one(name, entry) for name, entry in entries.items()}, version)
 
 
 def parse_bits(bits: str) -> tuple[int, int]:
@@ -154,17 +163,17 @@ def _merge(parts: Iterable[Mapping[str, T]]) -> dict[str, T]:
     return merged
 
 
-def _check_version(version: object) -> None:
+def checked_version(version: object) -> int:
+    """A format version that this package reads; an error for any other."""
     if type(version) is not int:
         raise PackedConfigError(f"format_version in quantization_config is {show(version)}; it must be an integer")
     if version > FORMAT_VERSION:
         raise FormatVersionError(
-            f"format version {version} is newer than {FORMAT_VERSION}, the one supported here; update ternarybert"
+            f"format version {version} is newer than {FORMAT_VERSION}, the newest supported here; update ternarybert"
         )
-    if version < FORMAT_VERSION:
-        raise FormatVersionError(
-            f"format version {version} is older than {FORMAT_VERSION}, the one supported here; pack the model again"
-        )
+    if version not in WEIGHTS_FILES:
+        raise FormatVersionError(f"format version {version} does not exist; supported: {sorted(WEIGHTS_FILES)}")
+    return version
 
 
 def _describe_one(tensor: PackedTensor | Float) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""`model.safetensors`: named arrays in one file, without any code that could run.
+"""Weights files (safetensors): named arrays in one file, without any code that could run.
 
     8 bytes   N, the header's length, little-endian
     N bytes   JSON: {"name": {"dtype": "U8", "shape": [..], "data_offsets": [begin, end]}, ..}, filled up with spaces

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
+from reprlib import repr as show  # values from a file can be arbitrarily long; messages must not be
 from typing import Any, Literal
 
 import numpy as np
@@ -52,6 +53,7 @@ _REFUSED = {
     "add_cross_attention": "has cross-attention",
     "pruned_heads": "has pruned heads",
 }
+_LARGEST_EPS = 1e6  # of LayerNorm; usual are 1e-12 and 1e-5
 _FOR_C: tuple[Literal["C"], Literal["A"]] = ("C", "A")  # contiguous rows at aligned addresses
 
 
@@ -75,10 +77,12 @@ def load(
     content = packed.read(path)
     network = network_of(content)
     has_types = family_of(content.config).uses_token_types and network.sizes.types > 1
-    text = TextEncoder(path, network.sizes.max_tokens, has_types=has_types, max_length=max_length)
+    sizes = network.sizes
+    text = TextEncoder(path, sizes.max_tokens, has_types=has_types, max_length=max_length, vocabulary=sizes.vocabulary)
     runner = _runner(network, engine, threads, kernel)
     model = _MODELS[head_kind(content.config)](runner, text, content.config, threads)
-    model.folder = path
+    model.folder = path.absolute()
+    model.load_options = {"num_threads": threads, "kernel": kernel, "engine": engine, "max_length": max_length}
     return model
 
 
@@ -97,7 +101,7 @@ def network_of(model: PackedModel) -> Network:
     return Network(
         sizes=_sizes(family, config, (word, position, types), head),
         function=_function(family, config),
-        norm_eps=float(config.get(family.norm_eps_key, family.default_norm_eps)),
+        norm_eps=_norm_eps(family, config),
         activation_bits=recipe.bits.a,
         # One range for the whole batch, as in the paper, would make results depend on the rest of the batch.
         range=Range.TOKEN if recipe.activation.granularity == TOKEN else Range.SEQUENCE,
@@ -246,11 +250,18 @@ def _sizes(
     )
 
 
+def _norm_eps(family: Family, config: Mapping[str, Any]) -> float:
+    value = config.get(family.norm_eps_key, family.default_norm_eps)
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value <= _LARGEST_EPS:
+        raise PackedConfigError(f"config.json has {family.norm_eps_key} = {show(value)}; it must be a small number")
+    return float(value)
+
+
 def _function(family: Family, config: Mapping[str, Any]) -> Function:
     name = config.get(family.activation_key)
-    if name not in _FUNCTIONS:
+    if not isinstance(name, str) or name not in _FUNCTIONS:
         raise UnsupportedModelError(
-            f"the runtime does not support the activation function '{name}'{suggest(name, _FUNCTIONS)}"
+            f"the runtime does not support the activation function '{name!s:.80}'{suggest(name, _FUNCTIONS)}"
         )
     return _FUNCTIONS[name]
 

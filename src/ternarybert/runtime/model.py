@@ -11,6 +11,7 @@ several threads at a time.
 from __future__ import annotations
 
 import time
+import unicodedata
 import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -56,7 +57,8 @@ class Model:
 
     def __init__(self, runner: Runner, text: TextEncoder, config: Mapping[str, Any], num_threads: int = 1) -> None:
         self.runner, self.text, self.config, self.num_threads = runner, text, config, num_threads
-        self.folder: Path | None = None  # set by `load`
+        self.folder: Path | None = None  # set by `load`, as are the options that it was called with
+        self.load_options: dict[str, Any] = {}
         self.labels = label_names(config, runner.sizes.head)
 
     @property
@@ -113,6 +115,15 @@ class Model:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Copies, also in other processes, are loaded from the same folder with the same options."""
+        if self.folder is None:
+            raise InputError("only a model from a folder can be copied or pickled; load it with ternarybert.load")
+        return _load_again, (str(self.folder), self.load_options, self.max_length), self._copied_state()
+
+    def _copied_state(self) -> dict[str, Any]:
+        return {}
 
     def _output(self) -> Output:
         if self.output is None:
@@ -212,6 +223,9 @@ class Answerer(Model):
         self.task: QuestionAnsweringTask = answering_task(self.config)  # a model trained on SQuAD 2.0 may abstain
         self._windower: tuple[QuestionAnsweringTask, Windower] | None = None
 
+    def _copied_state(self) -> dict[str, Any]:
+        return {"task": self.task}
+
     def stream(self, texts: Iterable[Any]) -> Iterator[Answer]:
         """Answers for pairs of a question and a context."""
         for chunk in chunks(as_stream(texts), first=1):  # a single context may take seconds
@@ -265,6 +279,15 @@ class Answerer(Model):
         return fitting.windower(self.text.tokenizer, parallel=self.num_threads > 1)
 
 
+def _load_again(folder: str, options: dict[str, Any], max_length: int) -> Model:
+    from ternarybert.runtime.load import load  # it imports this module
+
+    model = load(folder, **options)
+    if model.max_length != max_length:
+        model.text.limit(max_length)
+    return model
+
+
 def batches(lengths: Sequence[int], tokens: int = _BATCH_TOKENS) -> Iterator[list[int]]:
     """Indices of inputs to compute together: of similar length, at most `tokens` in all unless one input has more."""
     indices: list[int] = []
@@ -300,7 +323,17 @@ def label_names(config: Mapping[str, Any], count: int) -> tuple[str, ...]:
     by_id = {str(key): str(name) for key, name in names.items()}
     if count and set(by_id) != {str(i) for i in range(count)}:
         raise PackedConfigError(f"id2label in config.json has {len(by_id)} labels, but the model has {count} outputs")
+    for name in by_id.values():
+        _check_label(name)
     return tuple(by_id[str(i)] for i in range(count))
+
+
+def _check_label(name: str) -> None:
+    """Refuse a name that does something where it is shown: on a terminal, or in a cell of a spreadsheet."""
+    if any(unicodedata.category(character) in ("Cc", "Cs") for character in name):
+        raise PackedConfigError(f"the label {name!a:.80} in config.json has control characters or half of a character")
+    if name.lstrip().startswith(("=", "+", "-", "@")) and any(sign in name for sign in "(|!"):
+        raise PackedConfigError(f"the label {name!a:.80} in config.json is a spreadsheet formula; rename it")
 
 
 def problem_of(config: Mapping[str, Any], labels: int) -> str:

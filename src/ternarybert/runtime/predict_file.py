@@ -227,6 +227,6 @@ def _deciding_files(folder: Path) -> list[Path]:
     from ternarybert.packed.manifest import parse
 
     config = folder / "config.json"
-    hashed = parse(json.loads(config.read_text(encoding="utf-8"))).sha256
-    weights = [] if hashed else [folder / "model.safetensors"]
+    manifest = parse(json.loads(config.read_text(encoding="utf-8")))
+    weights = [] if manifest.sha256 else [folder / manifest.weights_file]
     return [config, *tokenizer_files(folder).values(), *weights]

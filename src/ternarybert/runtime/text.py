@@ -7,31 +7,46 @@ list, `vocab.txt`; the same tokenizer is built from it.
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeAlias
 
 from tokenizers import AddedToken, Encoding, Tokenizer, models, normalizers, pre_tokenizers, processors
 
-from ternarybert.errors import InputError, OptionError, PackedConfigError
+from ternarybert.errors import InputError, OptionError, PackedConfigError, TernaryBertError
+from ternarybert.packed.folder import find_file, reading
 
 Text: TypeAlias = str | tuple[str, str]
 
+_LONGEST_FILE = 64 << 20  # bytes; XLM-RoBERTa's tokenizer.json takes 17 MB
+_MOST_IDS = 1 << 24
+_PROBE = ("a \u2603", "b")  # a pair, and something that no vocabulary knows
 _SPECIAL = {"pad": "[PAD]", "unk": "[UNK]", "cls": "[CLS]", "sep": "[SEP]", "mask": "[MASK]"}
 
 
 class TextEncoder:
     """A tokenizer that truncates to what the model can read."""
 
-    def __init__(self, folder: Path, max_tokens: int, *, has_types: bool, max_length: int | None = None) -> None:
-        settings = _settings(folder)
-        self.tokenizer = _read_tokenizer(folder, settings)
+    def __init__(
+        self,
+        folder: Path,
+        max_tokens: int,
+        *,
+        has_types: bool,
+        max_length: int | None = None,
+        vocabulary: int | None = None,
+    ) -> None:
+        with reading(folder):
+            settings = _settings(folder)
+            self.tokenizer = _read_tokenizer(folder, settings, vocabulary)
         self._side = "left" if settings.get("truncation_side") == "left" else "right"
         # tokenizer.json often stores a truncation and a padding of some earlier use.
         self.limit(_limit(self.tokenizer, settings, max_tokens, max_length))
         self.tokenizer.no_padding()
         self.model_has_types = has_types
         self.has_types = has_types and _gives_types(settings)
+        self._process = os.getpid()
 
     def limit(self, max_length: int) -> None:
         """Truncate texts to this many tokens from now on; call it before threads share the encoder."""
@@ -39,15 +54,20 @@ class TextEncoder:
         self.tokenizer.enable_truncation(max_length, strategy="longest_first", direction=self._side)
 
     def encode(self, texts: Sequence[Text], *, offsets: bool = False, parallel: bool = False) -> list[Encoding]:
-        """Encode texts and pairs; `parallel` uses the tokenizer's threads, and is faster without `offsets`."""
+        """Encode texts and pairs; `parallel` uses the tokenizer's threads, and is faster without `offsets`.
+
+        A forked process has none of these threads and would wait for them.
+        """
         encode = self.tokenizer.encode
         try:
-            if parallel and len(texts) > 1:
+            if parallel and len(texts) > 1 and self._process == os.getpid():
                 return list((self.tokenizer.encode_batch if offsets else self.tokenizer.encode_batch_fast)(texts))
             # One by one the tokenizer starts no threads; with one thread none are wanted, and they break after a fork.
             return [encode(text) if isinstance(text, str) else encode(*text) for text in texts]
         except TypeError as error:
             raise InputError(_lone_surrogate(texts)) from error
+        except BaseException as error:
+            raise _refused(error) from error
 
     def was_truncated(self, encoding: Encoding) -> bool:
         """Whether a text was longer than the model can read."""
@@ -110,35 +130,72 @@ def _gives_types(settings: dict[str, Any]) -> bool:
 
 
 def _settings(folder: Path) -> dict[str, Any]:
-    path = folder / "tokenizer_config.json"
-    if not path.is_file():
-        return {}
+    name = "tokenizer_config.json"
+    path = find_file(folder, name)
+    return {} if path is None else _object(name, files.read_file(path, _LONGEST_FILE))
+
+
+def _object(name: str, data: bytes) -> dict[str, Any]:
     try:
-        settings = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise PackedConfigError(f"{path} is not JSON: {error}") from None
-    if not isinstance(settings, dict):
-        raise PackedConfigError(f"{path} is not a JSON object")
-    return settings
+        value = json.loads(data.decode("utf-8"))
+    except (ValueError, RecursionError) as error:
+        raise PackedConfigError(f"{name} is not JSON: {error}") from None
+    if not isinstance(value, dict):
+        raise PackedConfigError(f"{name} is not a JSON object")
+    return value
 
 
-def _read_tokenizer(folder: Path, settings: dict[str, Any]) -> Tokenizer:
-    whole, words = folder / "tokenizer.json", folder / "vocab.txt"
+def _read_tokenizer(folder: Path, settings: dict[str, Any], vocabulary: int | None) -> Tokenizer:
+    whole, words = (find_file(folder, name) for name in ("tokenizer.json", "vocab.txt"))
+    path = whole or words
+    if path is None:
+        raise PackedConfigError("there is no tokenizer.json; copy it from the model that the folder was made from")
+    data = files.read_file(path, _LONGEST_FILE)
+    if whole is not None:
+        _check_ids(data, vocabulary)
     try:
-        if whole.is_file():
-            return Tokenizer.from_file(str(whole))
-        if words.is_file():
-            return _wordpiece(words, settings)
-    except Exception as error:  # the library raises nothing narrower
-        reason = str(error).split("\n")[0]
-        raise PackedConfigError(f"cannot read the tokenizer of {folder}: {reason}") from error
-    raise PackedConfigError(f"{folder} has no tokenizer.json; copy it from the model that the folder was made from")
+        tokenizer = Tokenizer.from_buffer(data) if whole is not None else _wordpiece(data.decode("utf-8"), settings)
+        probe = tokenizer.encode(*_PROBE)
+    except BaseException as error:
+        raise _refused(error) from error
+    if vocabulary is not None and (largest := max(probe.ids, default=0)) >= vocabulary:
+        raise PackedConfigError(f"the tokenizer gives token id {largest}; the model has {vocabulary} tokens")
+    return tokenizer
 
 
-def _wordpiece(words: Path, settings: dict[str, Any]) -> Tokenizer:
+def _check_ids(data: bytes, vocabulary: int | None) -> None:
+    """Refuse token ids that the model does not have, before the library makes a table up to the largest of them."""
+    whole = _object("tokenizer.json", data)
+    model, added = whole.get("model"), whole.get("added_tokens")
+    words = model.get("vocab") if isinstance(model, dict) else None
+    ids = list(words.values()) if isinstance(words, dict) else []
+    ids += [token.get("id") for token in added if isinstance(token, dict)] if isinstance(added, list) else []
+    limit = _MOST_IDS if vocabulary is None else vocabulary
+    try:
+        largest = max(ids, default=0)
+    except TypeError:
+        return  # not all of them are numbers, and the library says so
+    if isinstance(largest, int) and largest >= limit:
+        raise PackedConfigError(f"tokenizer.json has the token id {largest!r:.40}; the model has {limit} tokens")
+
+
+def _refused(error: BaseException) -> BaseException:
+    """The error to raise for one of the tokenizers library, which raises nothing narrower than Exception.
+
+    Where its own code is wrong it panics, and that exception is not even an Exception.
+    """
+    if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
+        return error  # Ctrl-C
+    if isinstance(error, (TernaryBertError, MemoryError)):
+        return error
+    reason = str(error).split("\n")[0]
+    return PackedConfigError(f"the tokenizer cannot be used: {reason:.300}")
+
+
+def _wordpiece(words: str, settings: dict[str, Any]) -> Tokenizer:
     """BERT's tokenizer from its word list, as transformers builds it."""
     names = {kind: _special(settings, kind, usual) for kind, usual in _SPECIAL.items()}
-    vocabulary = {word: i for i, word in enumerate(words.read_text(encoding="utf-8").rstrip("\n").split("\n"))}
+    vocabulary = {word: i for i, word in enumerate(words.rstrip("\n").split("\n"))}
     tokenizer = Tokenizer(models.WordPiece(vocabulary, unk_token=names["unk"], max_input_chars_per_word=100))
     tokenizer.normalizer = normalizers.BertNormalizer(
         lowercase=bool(settings.get("do_lower_case", True)),
@@ -165,7 +222,8 @@ def _special(settings: dict[str, Any], kind: str, usual: str) -> str:
 def _limit(tokenizer: Tokenizer, settings: dict[str, Any], max_tokens: int, max_length: int | None) -> int:
     if max_length is None:
         longest = settings.get("model_max_length")
-        return min(max_tokens, int(longest)) if isinstance(longest, (int, float)) and longest >= 1 else max_tokens
+        # Anything: many files have 10**30, and some Infinity, which JSON does not have.
+        return int(min(max_tokens, longest)) if isinstance(longest, (int, float)) and longest >= 1 else max_tokens
     least = tokenizer.num_special_tokens_to_add(True) + 2  # one token of each of two texts
     if not least <= max_length <= max_tokens:
         raise OptionError(f"max_length is {max_length}; this model supports {least} to {max_tokens} tokens")

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import cache
 from typing import Any
+from weakref import WeakValueDictionary
 
 import torch
 from torch import Tensor, nn
@@ -36,18 +37,31 @@ from ternarybert.student.products import Bf16Gradients
 
 @cache
 def _count_fused_updates() -> None:
-    """Have every fused optimizer count its updates, or layers would use stale weights; other optimizers do it anyway.
+    """Have fused optimizers count updates of our weights, or layers would use stale ones; others count anyway.
 
-    Layers do not know their optimizer, so the hook is for all of this process, and only set when there is a layer.
+    Layers do not know their optimizer, so the hook is for all of this process, and only set when a weight is counted.
+    It leaves everybody else's parameters alone.
     """
     register_optimizer_step_post_hook(_count_update)
+
+
+# The weights whose updates are counted, by id: tensors compare element by element.
+_COUNTED: WeakValueDictionary[int, Tensor] = WeakValueDictionary()
+
+
+def counted_version(weight: Tensor) -> int:
+    """How often a weight has changed; from now on updates by fused optimizers are counted too."""
+    _count_fused_updates()
+    _COUNTED[id(weight)] = weight
+    return weight._version
 
 
 def _count_update(optimizer: Optimizer, *_: Any) -> None:
     for group in optimizer.param_groups:
         if group.get("fused"):
             for parameter in group["params"]:
-                increment_version(parameter)
+                if _COUNTED.get(id(parameter)) is parameter:
+                    increment_version(parameter)
 
 
 SecondMoment = Callable[[], Tensor | None]  # the optimizer's, for LAT and LAQ; None before the first step
@@ -81,7 +95,6 @@ class QuantizedWeight(nn.Module):
         """Set how the weight is quantized; called once, when the layer is made."""
         self.scheme, self.bits, self._cache, self._integers = scheme, bits, None, None
         self.second_moment = _no_second_moment
-        _count_fused_updates()
 
     def quantized(self) -> Quantized:
         """Codes and scales of the current weight: what the forward pass uses and what is exported."""
@@ -111,7 +124,7 @@ class QuantizedWeight(nn.Module):
     @property
     def _state(self) -> tuple[Any, ...]:
         """What the quantized weight depends on; `model.bfloat16()` changes it too."""
-        return self.weight._version, self.weight.device, self.weight.dtype
+        return counted_version(self.weight), self.weight.device, self.weight.dtype
 
 
 def _no_second_moment() -> None:

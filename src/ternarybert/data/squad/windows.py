@@ -12,6 +12,7 @@ own post-processor.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -101,7 +102,8 @@ class Windower:
         if min(max_length, stride) < 1 or max_question < 0:
             raise DataError(f"windows of {max_length} tokens, {stride} apart, questions of {max_question}: impossible")
         self.max_length, self.stride, self.max_question = max_length, stride, max_question
-        self.parallel = parallel  # lets the tokenizer start threads; a fork does not survive them
+        self.parallel = parallel  # lets the tokenizer start threads; a forked process has none of them
+        self._process = os.getpid()
         self._tokenizer = plain_copy(tokenizer)
         self._frame = _frame(self._tokenizer)
 
@@ -129,7 +131,7 @@ class Windower:
                 yield text, Tokens(np.array(encoding.ids, np.int32), offsets[:, 0].copy(), offsets[:, 1].copy())
 
     def _encode(self, texts: list[str]) -> list[Encoding]:
-        if self.parallel and len(texts) > 1:
+        if self.parallel and len(texts) > 1 and self._process == os.getpid():
             return list(self._tokenizer.encode_batch(texts, add_special_tokens=False))
         return [self._tokenizer.encode(text, add_special_tokens=False) for text in texts]
 

@@ -1,73 +1,7 @@
-// Fuzzing (libFuzzer): any configuration, model, batch and product gives an answer or a named error; `make fuzz`.
-//
-// The input's bytes choose settings and sizes, also wrong ones, and fill the arrays. The arrays have the sizes that the
-// header asks for (a C interface cannot check those) and end where they must: the address sanitizer notices a byte read
-// too far.
-#include "ternarybert.h"
-
-#include <cstddef>
-#include <cstdint>
-#include <cstdio>
-#include <cstdlib>
-#include <cstring>
-#include <memory>
-#include <vector>
+// Fuzzing (libFuzzer): any configuration and batch gives an answer, the same from every kernel, or a named error.
+#include "input.h"
 
 namespace {
-
-class Input {
-public:
-  Input(const uint8_t *data, size_t size) : data_(data), size_(size) {}
-
-  uint8_t byte() { return next_ < size_ ? data_[next_++] : 0; }
-  int below(int n) { return byte() % n; }
-  // Mostly what makes a model; sometimes any number.
-  int32_t mostly(int32_t value) {
-    if (below(64) != 63) return value;
-    int32_t any = 0;
-    for (int i = 0; i < 4; i++)
-      any = static_cast<int32_t>(static_cast<uint32_t>(any) << 8 | byte());
-    return any;
-  }
-
-  // Arrays live as long as the input. When the bytes are used up they repeat.
-  uint8_t *bytes(size_t count) {
-    memory_.push_back(std::make_unique<uint8_t[]>(count));
-    uint8_t *const to = memory_.back().get();
-    for (size_t i = 0; i < count; i++)
-      to[i] = size_ ? data_[(next_ + i) % size_] : 0;
-    next_ += count < 64 ? count : 64;
-    return to;
-  }
-  float *floats(size_t count) {
-    float *const x = reinterpret_cast<float *>(bytes(count * sizeof(float)));
-    const int kind = below(16);
-    for (size_t i = 0; i < count && kind != 15; i++) { // 15: any bits, also NaN
-      int8_t small;
-      std::memcpy(&small, reinterpret_cast<const char *>(x + i), 1);
-      x[i] = static_cast<float>(small) * (kind == 14 ? 1e36f : 0.01f);
-    }
-    return x;
-  }
-
-private:
-  const uint8_t *data_;
-  size_t size_, next_ = 0;
-  std::vector<std::unique_ptr<uint8_t[]>> memory_;
-};
-
-void fail(const char *why) {
-  std::fprintf(stderr, "%s\n", why);
-  std::abort();
-}
-
-// A failure has words; the largest status is TB_ERROR_NUMERIC.
-bool ok(int status, const tb_error &error) {
-  if (status < TB_OK || status > TB_ERROR_NUMERIC) fail("unknown status");
-  if (status != TB_OK && !std::memchr(error.message, 0, sizeof error.message)) fail("unterminated message");
-  if (status != TB_OK && !error.message[0]) fail("no message");
-  return status == TB_OK;
-}
 
 // 0x55 is a row of valid 2-bit codes, and so on: random bytes would hardly ever be a valid matrix.
 void make_valid(const tb_matrix &m, uint8_t *codes, size_t bytes) {
@@ -119,7 +53,10 @@ tb_norm norm(Input &input, int n) {
   return both;
 }
 
-void run(Input &input, const tb_model *model, const tb_config &config) {
+// The same model for every kernel that this CPU can run.
+using Models = std::vector<tb_model *>;
+
+void run(Input &input, const Models &models, const tb_config &config) {
   std::vector<int32_t> lengths, ids, types;
   size_t tokens = 0;
   for (int s = input.below(4); s >= 0; s--) {
@@ -140,12 +77,21 @@ void run(Input &input, const tb_model *model, const tb_config &config) {
   const int width = output == TB_OUTPUT_DENSE                                        ? config.dense.weight.rows
                     : output == TB_OUTPUT_LOGITS || output == TB_OUTPUT_TOKEN_LOGITS ? config.head.weight.rows
                                                                                      : config.hidden;
-  std::vector<float> result((per_token ? tokens : lengths.size()) * static_cast<size_t>(width > 0 ? width : 1));
-  tb_error error{};
-  const int status = tb_run(model, &batch, output, result.data(), result.size(), &error);
-  if (!ok(status, error)) return;
-  for (const float x : result)
-    if (!(x - x == 0.0f)) fail("a number that is not finite, without an error");
+  const size_t size = (per_token ? tokens : lengths.size()) * static_cast<size_t>(width > 0 ? width : 1);
+  std::vector<float> expected;
+  int expected_status = TB_OK;
+  for (const tb_model *model : models) {
+    std::vector<float> result(size);
+    tb_error error{};
+    const int status = tb_run(model, &batch, output, result.data(), result.size(), &error);
+    if (model == models.front()) expected_status = status;
+    if (status != expected_status) fail("kernels differ in their status");
+    if (!ok(status, error)) continue;
+    for (const float x : result)
+      if (!(x - x == 0.0f)) fail("a number that is not finite, without an error");
+    if (model == models.front()) expected = result;
+    if (std::memcmp(result.data(), expected.data(), size * sizeof(float)) != 0) fail("kernels differ");
+  }
 }
 
 void make_model(Input &input) {
@@ -186,45 +132,26 @@ void make_model(Input &input) {
   config.dense_quantized = input.below(2);
   config.head = linear(input, 1 + input.below(4), dense > 0 ? dense : hidden);
 
-  tb_model *model = nullptr;
-  tb_error error{};
-  const int status = tb_model_create(&config, nullptr, 1 + input.below(2), &model, &error);
-  if (ok(status, error) != (model != nullptr)) fail("status and model differ");
-  for (int i = 0; model && i < 3; i++)
-    run(input, model, config);
-  tb_model_free(model);
-}
-
-void multiply(Input &input) {
-  tb_product p{};
-  p.rows = 1 + input.below(70);
-  p.inputs = 1 + input.below(200);
-  p.outputs = 1 + input.below(100);
-  p.scales = input.below(2) ? p.outputs : 1;
-  const size_t rows = static_cast<size_t>(p.rows), inputs = static_cast<size_t>(p.inputs);
-  const size_t outputs = static_cast<size_t>(p.outputs);
-  p.codes = input.floats(rows * inputs); // not whole numbers: no right answer, but no crash
-  p.x_scale = input.floats(rows);
-  p.x_offset = input.floats(rows);
-  uint8_t *const weight = input.bytes(outputs * inputs);
-  for (size_t i = 0; i < outputs * inputs && input.below(2); i++)
-    weight[i] = static_cast<uint8_t>(weight[i] % 3 - 1);
-  p.weight = reinterpret_cast<const int8_t *>(weight);
-  p.scale = input.floats(static_cast<size_t>(p.scales));
-  if (input.below(2)) p.bias = input.floats(outputs);
-  std::vector<float> y(rows * outputs);
-  p.y = y.data();
-  tb_error error{};
-  ok(tb_multiply(&p, nullptr, 1, &error), error);
+  const int threads = 1 + input.below(2);
+  Models models;
+  for (const char *const *kernel = tb_kernels(); *kernel; kernel++) {
+    tb_model *model = nullptr;
+    tb_error error{};
+    const int status = tb_model_create(&config, *kernel, threads, &model, &error);
+    if (ok(status, error) != (model != nullptr)) fail("status and model differ");
+    if (kernel != tb_kernels() && (model == nullptr) != models.empty()) fail("kernels differ in what they accept");
+    if (model) models.push_back(model);
+  }
+  for (int i = 0; !models.empty() && i < 3; i++)
+    run(input, models, config);
+  for (tb_model *model : models)
+    tb_model_free(model);
 }
 
 } // namespace
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
   Input input(data, size);
-  if (input.below(4) == 0)
-    multiply(input);
-  else
-    make_model(input);
+  make_model(input);
   return 0;
 }

@@ -1,0 +1,22 @@
+"""Some hundred of the folders that runs/fuzz_folders.py makes by the ten thousand."""
+
+import shutil
+
+import pytest
+
+from tests.test_runs import RUNS
+
+
+@pytest.fixture
+def fuzz(monkeypatch):
+    monkeypatch.syspath_prepend(str(RUNS))
+    import fuzz_folders
+
+    return fuzz_folders.fuzz
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("seeds", [range(400), pytest.param(range(400, 20_400), marks=pytest.mark.slow)])
+def test_mutated_folders_give_answers_or_our_errors(folders, fuzz, tmp_path, seeds):
+    found = fuzz(folders(), shutil.copytree(folders(), tmp_path / "copy"), seeds)
+    assert 0.05 < found["answered"] / found["folders"] < 0.8  # the damage is neither harmless nor always obvious
