@@ -22,7 +22,7 @@ def test_bertadams_trajectory_is_the_recorded_one():
     optimizer = BertAdam([p], lr=2e-5, weight_decay=0.01, clip_tensors=True)
     recorded = zip(GOLDEN["bertadam/grads"], GOLDEN["bertadam/traj"], strict=True)
     for step, (gradient, wanted) in enumerate(recorded):
-        optimizer.param_groups[0]["lr"] = 2e-5 * learning_rate_factor(step / steps, warmup=0.1)
+        optimizer.param_groups[0]["lr"] = 2e-5 * learning_rate_factor(step / steps, Schedule(warmup=0.1))
         p.grad = torch.from_numpy(gradient.copy())
         optimizer.step()
         np.testing.assert_allclose(p.detach().numpy(), wanted, rtol=1e-9, atol=1e-12)
@@ -65,7 +65,7 @@ def test_clip_norm():
 
 
 def test_schedule():
-    factors = [learning_rate_factor(step / 10, warmup=0.2) for step in range(11)]
+    factors = [learning_rate_factor(step / 10, Schedule(warmup=0.2)) for step in range(11)]
     assert factors == pytest.approx([0, 0.5, 1, 0.875, 0.75, 0.625, 0.5, 0.375, 0.25, 0.125, 0])
 
 
