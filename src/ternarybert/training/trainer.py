@@ -88,11 +88,12 @@ class Trainer:
         self.log_every = max(1, steps // max(1, options.evaluations) // LOGS_PER_EVALUATION)
         if options.time_budget is not None:
             steps, epochs = UNLIMITED, math.inf
-        self.progress = TrainingProgress(0, steps, model)
+        self.progress = TrainingProgress(0, steps, model, has_time_budget=options.time_budget is not None)
 
         self.cache, self.teacher_layers = None, []
         if teacher is not None:
             teacher.model.to(self.device)
+            self.progress.evaluation_seconds = teacher.seconds * len(self.evaluation_steps)
             self.cache = teacher.cache_for(recipe, self.batches.collate, epochs, self.accelerator.num_processes)
             self.teacher_layers = teacher_layers(model.config, teacher.model.config, recipe.distill)
         self.variances = self._variances()
