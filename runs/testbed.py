@@ -97,7 +97,7 @@ def split_pairs(folder: str) -> tuple[Any, Any]:
     return rows.select(range(PAIRS, len(rows))), rows.select(range(PAIRS))
 
 
-def texts_data(folder: str) -> TaskData[Any]:
+def texts_data(folder: str, count: int = TEXTS) -> TaskData[Any]:
     """Short texts to train on, unseen texts, and held-out pairs, whose texts are in neither of the two."""
     from datasets import Dataset
     from vectors import VectorTask
@@ -108,7 +108,7 @@ def texts_data(folder: str) -> TaskData[Any]:
     columns = [table[name] for table in tables for name in ("text", "text_pair") if name in table.column_names]
     texts = sorted({text for column in columns for text in column if len(text.split()) > 3} - held)
     shuffled = Dataset.from_dict({"text": texts}).shuffle(seed=SPLIT_SEED)
-    unseen, train = shuffled.select(range(UNSEEN)), shuffled.select(range(UNSEEN, UNSEEN + TEXTS))
+    unseen, train = shuffled.select(range(UNSEEN)), shuffled.select(range(UNSEEN, UNSEEN + count))
     return TaskData(VectorTask("text"), train, {"unseen": unseen, "pairs": pairs})
 
 
@@ -143,7 +143,10 @@ class Bed:
         if self.name == "text":
             from vectors import load_embedder
 
-            data, tokenizer = texts_data(self.options.glue), AutoTokenizer.from_pretrained(self.source)
+            data, tokenizer = (
+                texts_data(self.options.glue, self.options.texts),
+                AutoTokenizer.from_pretrained(self.source),
+            )
             self.teacher = Teacher.of(expose_scores(load_embedder(self.source)), data, tokenizer)
         else:
             data = task_data(self.name, self.options.glue)
@@ -267,6 +270,7 @@ def main() -> None:
     parser.add_argument("--cpu-minutes", type=float, default=8.0, help="CPU time of each candidate")
     parser.add_argument("--seeds", nargs="+", type=int, default=[42])
     parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--texts", type=int, default=TEXTS, help="texts to train on")
     parser.add_argument("--out", default="runs/out/testbed")
     parser.add_argument("--table", action="store_true", help="only print the table of finished candidates")
     options = parser.parse_args()

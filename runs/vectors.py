@@ -1,7 +1,7 @@
 """Embedding distillation for the testbed: a task of plain texts, and a head whose "logits" are mean-pooled vectors.
 
 L_pred is 1 - cosine of student and teacher. An evaluation set is texts, scored by the mean cosine to the teacher's
-vectors (in percent), or pairs with a similarity, scored by the Spearman correlation of the cosines with it.
+vectors (in percent); pairs with a similarity also by the Spearman correlation of the cosines with it.
 """
 
 from __future__ import annotations
@@ -50,11 +50,14 @@ class VectorTask(Task):
         return "label" in examples.column_names
 
     def scores(self, examples: Any, predictions: Any, teacher: Any = None) -> Scores:
-        """The cosine to the teacher, or for pairs the correlation."""
+        """The cosine to the teacher and, for pairs, the correlation."""
+        scores: Scores = {}
+        if teacher is not None:
+            scores["cosine"] = 100 * float((predictions * teacher).sum(1).mean())
         if self.has_references(examples):
             first, second = np.split(predictions.astype(np.float64), 2)
-            return dict(metrics.score(("spearman",), (first * second).sum(1), examples["label"]))
-        return {} if teacher is None else {"cosine": 100 * float((predictions * teacher).sum(1).mean())}
+            scores |= metrics.score(("spearman",), (first * second).sum(1), examples["label"])
+        return scores
 
     def sample(self, examples: Any, count: int) -> Any:
         """A random choice, always the same."""
