@@ -282,8 +282,10 @@ def main() -> None:
 def run_all(options: argparse.Namespace) -> None:
     """Run what is not done yet; the teacher of a bed is only prepared where something is left to do."""
     import torch
+    import transformers
 
     torch.set_num_threads(options.threads)
+    transformers.logging.set_verbosity_error()  # that a pooler is left out is known
     for name in options.candidates:
         recipe_of(name, "text")  # a mistyped one is an error now
     for model in options.models:
