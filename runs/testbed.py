@@ -93,7 +93,9 @@ def recipe_of(candidate: str, bed: str) -> Recipe:
 
 def split_pairs(folder: str) -> tuple[Any, Any]:
     """STS-B's training rows: those to train on, and pairs held out of them."""
-    rows = load_glue("stsb", folder).train.shuffle(seed=SPLIT_SEED)
+    train = load_glue("stsb", folder).train
+    assert train is not None
+    rows = train.shuffle(seed=SPLIT_SEED)
     return rows.select(range(PAIRS, len(rows))), rows.select(range(PAIRS))
 
 

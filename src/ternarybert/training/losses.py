@@ -57,7 +57,7 @@ def distillation_losses(
     real = mask if distill.masked else None
     if weights["hidden"]:
         chosen = [teacher.hidden_states[layer] for layer in [0, *layers]]
-        terms["hidden"] = loss_hidden(student.hidden_states, chosen, real, variances and variances.hidden)
+        terms["hidden"] = loss_hidden(student.hidden_states, chosen, real, None if variances is None else variances.hidden)
     if weights["attention"]:
         ours, theirs = list(student.attentions), [teacher.attentions[layer - 1] for layer in layers]
         terms["attention"] = _attention_term(ours, theirs, mask, distill, variances)
@@ -76,7 +76,7 @@ def _attention_term(
         return loss_maps(student, teacher, mask, real)
     if real is None:
         student, teacher = ([without_padded_keys(a, mask) for a in scores] for scores in (student, teacher))
-    return loss_attention(student, teacher, real, variances and variances.scores)
+    return loss_attention(student, teacher, real, None if variances is None else variances.scores)
 
 
 def teacher_layers(student: PretrainedConfig, teacher: PretrainedConfig, distill: Distill) -> list[int]:
