@@ -58,7 +58,7 @@ class ExperimentOptions(OptionGroup):
     )
     augment: bool | None = option(
         AUGMENTATION,
-        "main and test: train on variants of the rows as well, on the tasks on which the paper does. By default yes, "
+        "Train on variants of the rows as well (main, test), on the tasks on which the paper does. By default yes, "
         "unless time, steps or rows are limited.",
         flags="--augment/--no-augment",
     )

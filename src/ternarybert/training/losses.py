@@ -57,7 +57,9 @@ def distillation_losses(
     real = mask if distill.masked else None
     if weights["hidden"]:
         chosen = [teacher.hidden_states[layer] for layer in [0, *layers]]
-        terms["hidden"] = loss_hidden(student.hidden_states, chosen, real, None if variances is None else variances.hidden)
+        terms["hidden"] = loss_hidden(
+            student.hidden_states, chosen, real, None if variances is None else variances.hidden
+        )
     if weights["attention"]:
         ours, theirs = list(student.attentions), [teacher.attentions[layer - 1] for layer in layers]
         terms["attention"] = _attention_term(ours, theirs, mask, distill, variances)
