@@ -54,6 +54,19 @@ def test_the_released_code_as_it_computes():
     assert released.schedule.warmup == 0.1
 
 
+@pytest.mark.parametrize("name", ["paper", "reference", "default"])
+def test_the_presets_train_as_ever(name):
+    """Fields that came later have the value that changes nothing."""
+    recipe = PRESETS[name]
+    assert (recipe.distill.normalize, recipe.distill.attention_loss, recipe.distill.intervention) == (
+        "none",
+        "scores",
+        0.0,
+    )
+    assert (recipe.schedule.decay, recipe.schedule.tail, recipe.schedule.average) == ("linear", 0.0, 0.0)
+    assert (recipe.weight.method, recipe.embedding.method) == ("twn", "twn")
+
+
 def test_the_default_never_depends_on_the_batch():
     assert PRESETS["default"].activation.granularity == TOKEN
     assert PRESETS["default"].distill.masked
@@ -154,6 +167,16 @@ def test_overrides():
         ({"schedule.batch_size": "true"}, "batch_size must be a int"),
         ({"schedule.batch_size": "0"}, "batch_size must be positive"),
         ({"schedule.warmup": "1"}, r"warmup .*\[0, 1\), got 1"),
+        ({"schedule.tail": "1"}, r"tail .*\[0, 1\), got 1"),
+        ({"schedule.tail": "0.95", "schedule.warmup": "0.05"}, "below 1, got 0.05 and 0.95"),
+        ({"schedule.tail_rate": "2"}, r"tail_rate .*\[0, 1\], got 2"),
+        ({"schedule.decay": "cos"}, "did you mean 'cosine'"),
+        ({"schedule.average": "-0.1"}, r"average .*got -0.1"),
+        ({"distill.normalize": "var"}, "unknown value 'var'"),
+        ({"distill.attention_loss": "map"}, "did you mean 'maps'"),
+        ({"distill.intervention": "1.5"}, r"intervention .*got 1.5"),
+        ({"weight.method": "lsq", "bits": "3-2-8"}, "method 'lsq' .* 3 bits"),
+        ({"weight.method": "lsq", "weight.exact": "true"}, "'lsq' has no exact form"),
         ({"pooler": "["}, "the value of pooler is not valid YAML"),
         ({"pooler": "2020-99-99"}, "the value of pooler is not valid YAML"),
         ({"bits.w": "3"}, "'bits' is a single value"),

@@ -12,8 +12,10 @@ from scipy import stats
 from ternarybert.data import TaskData
 from ternarybert.data.squad.questions import GoldAnswer, Question
 from ternarybert.data.squad.task import SQUAD
-from ternarybert.errors import UnsupportedModelError
+from ternarybert.errors import OptionError, UnsupportedModelError
+from ternarybert.recipe import PRESETS, ROW
 from ternarybert.runtime.evaluate import evaluate
+from tests import tiny
 from tests.processes import fork
 from tests.runtime.folders import save_student
 
@@ -30,7 +32,9 @@ def test_students_with_another_source_have_separate_folders(monkeypatch):
     assert cell("default", 42, "-augmented", None, "my/glove.300d.txt").name == "default-augmented-glove-glove.300d"
 
 
-@pytest.mark.parametrize("script", ["glue.py", "squad.py", "augment.py", "tune.py", "paired.py"])
+@pytest.mark.parametrize(
+    "script", ["glue.py", "squad.py", "augment.py", "tune.py", "paired.py", "testbed.py", "bf16.py"]
+)
 def test_a_wrong_folder_is_one_line(tmp_path, script):
     more = ["one", "other"] if script == "paired.py" else ["--out", tmp_path / "out"]
     process = fork(RUNS / script, tmp_path / "nowhere", *more)
@@ -97,3 +101,75 @@ def test_students_are_compared_as_they_are_scored(monkeypatch, tmp_path):
     assert f1_of(student, data, 1).mean() == pytest.approx(evaluate(student, data)["scores"]["f1"])
     with pytest.raises(UnsupportedModelError, match="classifier"):
         f1_of(save_student(tmp_path / "classifier", "ForSequenceClassification"), data, 1)
+
+
+def test_a_candidate_of_the_testbed_is_the_sum_of_its_parts(monkeypatch):
+    monkeypatch.syspath_prepend(RUNS)
+    script = run_path(str(RUNS / "testbed.py"))
+    recipe = script["recipe_of"]("variance+row+tail10", "text")
+    assert (recipe.distill.normalize, recipe.weight.granularity, recipe.schedule.tail) == ("variance", ROW, 0.1)
+    assert recipe.schedule.batch_size == 64
+    assert script["recipe_of"]("base", "stsb") == PRESETS["default"]
+    with pytest.raises(OptionError, match="'rows'"):
+        script["recipe_of"]("variance+rows", "text")
+    for candidate in (*script["ALONE"], *script["TOGETHER"]):
+        script["recipe_of"](candidate, "text")
+
+
+def test_the_testbed_distills_vectors_writes_a_table_and_repeats_nothing(monkeypatch, tmp_path):
+    """On a tiny encoder: texts of STS-B's held-out pairs are not trained on, and the closest student comes first."""
+    monkeypatch.syspath_prepend(RUNS)
+    script = run_path(str(RUNS / "testbed.py"))
+    glue, model = tmp_path / "glue", tmp_path / "model"
+    words = [" ".join(tiny.WORDS[(i + j) % len(tiny.WORDS)] for j in range(4 + i % 5)) for i in range(400)]
+    columns = {
+        "CoLA": "gj04\t1\t\t{0}",
+        "SST-2": "{0}\t1",
+        "MRPC": "1\t1\t2\t{0}\t{1}",
+        "RTE": "1\t{0}\t{1}\tentailment",
+        "STS-B": "1\t{0}\t{1}\t{2}",
+    }
+    headers = {
+        "SST-2": "sentence\tlabel",
+        "MRPC": "Quality\t#1 ID\t#2 ID\t#1 String\t#2 String",
+        "RTE": "index\tsentence1\tsentence2\tlabel",
+        "STS-B": "index\tsentence1\tsentence2\tscore",
+    }
+    for folder, line in columns.items():
+        rows = [line.format(words[i], words[i + 1] + " it", i % 6) for i in range(60)]
+        (glue / folder).mkdir(parents=True)
+        (glue / folder / "train.tsv").write_text("\n".join([headers[folder], *rows] if folder in headers else rows))
+    tiny.bert(vocab_size=len(tiny.tokenizer())).bert.save_pretrained(model)
+    tiny.tokenizer().save_pretrained(model)
+    for name, value in {"PAIRS": 20, "UNSEEN": 10, "TEXTS": 40, "encoder_folder": lambda: model}.items():
+        monkeypatch.setitem(script["run_all"].__globals__, name, value)
+    options = Namespace(glue=str(glue), gte=None, models=["minilm"], beds=["text"], candidates=["base", "variance+lsq"])
+    vars(options).update(cpu_minutes=0.02, seeds=[1], threads=1, texts=40, out=str(tmp_path / "out"))
+    data = script["texts_data"](str(glue), 40)
+    pairs = {*data.evals["pairs"]["text"], *data.evals["pairs"]["text_pair"]}
+    assert not pairs & {*data.train["text"], *data.evals["unseen"]["text"]}
+    assert len(data.train) == 40
+
+    script["run_all"](options)
+    results = json.loads((tmp_path / "out" / "table.json").read_text())
+    assert len(results) == 2
+    assert all(result["steps"] > 0 and result["scores"]["unseen"]["cosine"] > 0 for result in results.values())
+    table = (tmp_path / "out" / "table.md").read_text()
+    assert "| variance+lsq | 0.02 | 1 |" in table and "| base | 0.02 | 1 |" in table
+    monkeypatch.setattr(script["Bed"], "prepare", lambda self: pytest.fail("all is done"))
+    script["run_all"](options)
+
+
+def test_the_table_of_precisions(monkeypatch, tmp_path):
+    monkeypatch.syspath_prepend(RUNS)
+    script = run_path(str(RUNS / "bf16.py"))
+    for precision, score, speed in (("float32", 80.0, 10.0), ("bf16", 79.5, 15.0)):
+        path = tmp_path / "mrpc" / f"precision-{precision}-seed-1" / "metrics.json"
+        path.parent.mkdir(parents=True)
+        final = {"student": {"final": {"scores": {"f1": score}}}, "metric": "f1", "examples_per_second": speed}
+        path.write_text(json.dumps(final))
+    last = script["table"](tmp_path, ["mrpc"], [1]).splitlines()[-1]
+    assert last == "| mrpc | 1 | 80.00 | 79.50 | -0.50 | 10.0 | 15.0 | 1.50 |"
+    (tmp_path / "cpuinfo").write_text("flags : fpu avx512_bf16 sse")
+    assert script["cpu_flags"](str(tmp_path / "cpuinfo")) == ["avx512_bf16"]
+    assert script["cpu_flags"](str(tmp_path / "none")) == []

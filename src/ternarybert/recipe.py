@@ -79,6 +79,7 @@ _ACTIVATION_KINDS = ("tensor", "sample", "token")
 METHOD_BITS: Mapping[str, tuple[int, ...]] = {
     "twn": (2,),
     "lat": (2,),
+    "lsq": (2,),
     "laq": (2, 3, 4),
     "symmetric": (4, 8),
     "none": (32,),
@@ -118,7 +119,10 @@ class Bits:
 
 @dataclass(frozen=True)
 class WeightScheme:
-    """How one kind of weight is quantized."""
+    """How one kind of weight is quantized: Q_w.
+
+    `twn` and `lat` compute α from the weights in every step; `lsq` learns α by gradient, starting from TWN's.
+    """
 
     method: str = "twn"
     granularity: Granularity = LAYER
@@ -174,11 +178,20 @@ class ActivationScheme:
             raise RecipeError(f"activations have granularity tensor, sample or token, not '{self.granularity}'")
 
 
+def _share(name: str, value: float) -> None:
+    if not 0.0 <= value < 1.0:
+        raise RecipeError(f"{name} must be in [0, 1), got {value}")
+
+
 @dataclass(frozen=True)
 class Distill:
-    """The weights of the loss terms (0 or false disables one), and how they are averaged.
+    """The weights of the loss terms (0 or false disables one), how they are averaged, and what layers are fed.
 
-    `L = hidden * sum MSE(H) + attention * sum MSE(A) + logits * SCE(P) + labels * CE(labels)`.
+    `L = hidden * Σ MSE(H_l^S, H_l^T) + attention * Σ MSE(A_l^S, A_l^T) + logits * SCE(P^S, P^T) + labels * CE(labels)`.
+
+    With `normalize: variance` each MSE is divided by Var(H_l^T) or Var(A_l^T), the teacher's own variance in that
+    layer, and the MSE of a regression's logits by Var(P^T). With `attention_loss: maps` the attention term is
+    `Σ KL(softmax(A_l^T) ‖ softmax(A_l^S))`. Neither depends on the model's scale.
     """
 
     hidden: float = field(default=1.0, metadata=SWITCH)
@@ -190,10 +203,16 @@ class Distill:
         "example"  # "example": mean over examples; "element": also over classes or tokens, as in the released code
     )
     layer_map: str = "same"  # "same": student and teacher have the same depth; "uniform": every k-th teacher layer
+    normalize: str = "none"  # "variance": squared errors relative to the teacher's variance in that layer
+    attention_loss: str = "scores"  # "scores": squared error before the softmax; "maps": KL divergence after it
+    intervention: float = 0.0  # share of the steps in which layers may get the teacher's input; p falls from 1 to 0
 
     def __post_init__(self) -> None:
         for name in ("hidden", "attention", "logits", "labels"):
             at_least(name, getattr(self, name), 0.0)
+        one_of("normalize", self.normalize, ("none", "variance"))
+        one_of("attention_loss", self.attention_loss, ("scores", "maps"))
+        _share("intervention", self.intervention)
         one_of("sce", self.sce, ("element", "example"))
         one_of("layer_map", self.layer_map, ("same", "uniform"))
 
@@ -227,7 +246,11 @@ TWO_STAGES = (Stage(0.5, ("hidden", "attention")), Stage(0.5))
 
 @dataclass(frozen=True)
 class Schedule:
-    """Optimizer and batches. Values that are None depend on the task, as in section 4.1 of the paper."""
+    """Optimizer and batches. Values that are None depend on the task, as in section 4.1 of the paper.
+
+    The learning rate η rises over `warmup`, then falls from `learning_rate` to `tail_rate * learning_rate` until the
+    tail begins, and to 0 in the tail. Without a tail it falls to 0.
+    """
 
     learning_rate: float = 2e-5
     epochs: float | None = None
@@ -238,17 +261,28 @@ class Schedule:
     gradient_clip: str = "none"  # "tensor": each tensor's norm clipped to 1, as released; "global": the total norm
     dropout: float | None = None  # None: as in the teacher's config
     pad: str = "dynamic"  # "dynamic": to the longest in a batch of similar lengths; "max": to max_length
+    decay: str = "linear"  # how the learning rate falls: "linear" or "cosine"
+    tail: float = 0.0  # share of the steps, at the end, with a low learning rate
+    tail_rate: float = 0.05  # with which learning rate the tail begins, as a share of `learning_rate`
+    average: float = 0.0  # evaluate and export an exponential average of w over about this share of the steps
 
     def __post_init__(self) -> None:
         for name in ("learning_rate", "epochs", "stretch", "batch_size"):
             positive_or_none(name, getattr(self, name))
+        one_of("decay", self.decay, ("linear", "cosine"))
+        for name in ("tail", "average"):
+            _share(name, getattr(self, name))
+        if not 0.0 <= self.tail_rate <= 1.0:
+            raise RecipeError(f"tail_rate must be in [0, 1], got {self.tail_rate}")
         at_least("weight_decay", self.weight_decay, 0.0)
         one_of("gradient_clip", self.gradient_clip, ("none", "tensor", "global"))
         one_of("pad", self.pad, ("dynamic", "max"))
         for name in ("warmup", "dropout"):
             value = getattr(self, name)
-            if value is not None and not 0.0 <= value < 1.0:
-                raise RecipeError(f"{name} must be in [0, 1), got {value}")
+            if value is not None:
+                _share(name, value)
+        if self.warmup + self.tail >= 1.0:
+            raise RecipeError(f"warmup and tail together must be below 1, got {self.warmup} and {self.tail}")
 
 
 @dataclass(frozen=True)

@@ -5,6 +5,7 @@ import os
 import random
 import signal
 import time
+import zipfile
 
 import pytest
 
@@ -184,10 +185,59 @@ def test_a_teacher_of_another_model_is_not_taken_for_this_one(run, fails, encode
     assert "4 steps" in (tmp_path / "again" / "3bit.md").read_text()
 
 
+def test_the_papers_test_sets_become_archives(run, fails, encoder, glue, out, tmp_path):
+    """For teacher and students; the native engine writes the same bytes as torch, and nothing is made twice."""
+    texts = [f"{i}\tthe film {i}\twas it {'good' if i % 2 else 'dull'}" for i in range(9)]
+    (glue / "RTE" / "test.tsv").write_text("\n".join(["index\tsentence1\tsentence2", *texts]) + "\n")
+    command = ["reproduce", "test", "--model", encoder, "--data", glue, "-o", out, *QUICK]
+    result = run(*command, "--json")
+    assert result.code == 0, result.err
+    assert "sst2 is left out" in result.err
+    found = json.loads(result.out.splitlines()[-1])
+    assert set(found["archives"]) == {"bert", "ternarybert-2-2-32", "ternarybert-2-2-8", "bert-8-8-8"}
+    assert "RTE.tsv" not in found["missing"] and "AX.tsv" in found["missing"]
+    for path in found["archives"].values():
+        with zipfile.ZipFile(path) as archive:
+            assert archive.namelist() == ["RTE.tsv", "WNLI.tsv"]
+            lines = archive.read("RTE.tsv").decode().splitlines()
+            assert lines[0] == "index\tprediction"
+            assert [line.split("\t")[0] for line in lines[1:]] == [str(i) for i in range(9)]
+            assert {line.split("\t")[1] for line in lines[1:]} <= {"entailment", "not_entailment"}
+            assert len(archive.read("WNLI.tsv").splitlines()) == 147
+
+    alone = {}
+    for engine in ("torch", "native"):
+        alone[engine] = tmp_path / f"{engine}.zip"
+        flags = ["--task", "rte", "--data", glue, "--engine", engine, "--submission", alone[engine]]
+        made = run("evaluate", out / "rte" / "ternarybert-2-2-8", *flags)
+        assert made.code == 0, made.err
+        assert "RTE.tsv" in made.out and "WNLI.tsv" in made.out
+    assert alone["torch"].read_bytes() == alone["native"].read_bytes()
+    with zipfile.ZipFile(alone["native"]) as archive, zipfile.ZipFile(out / "ternarybert-2-2-8.zip") as other:
+        assert archive.read("RTE.tsv") == other.read("RTE.tsv")
+
+    before = (out / "rte" / "ternarybert-2-2-8" / "model.safetensors").stat().st_mtime_ns
+    assert run(*command).code == 0
+    assert (out / "rte" / "ternarybert-2-2-8" / "model.safetensors").stat().st_mtime_ns == before
+    assert "'rt'" in fails("reproduce", "test", "--task", "rt", "-o", out)
+
+
+def test_submissions_that_cannot_be_written(fails, teacher, glue, tmp_path):
+    archive = tmp_path / "out.zip"
+    assert "--task" in fails("evaluate", teacher, "--submission", archive)
+    assert "test.tsv" in fails("evaluate", teacher, "--task", "rte", "--data", glue, "--submission", archive)
+    assert ".zip" in fails("evaluate", teacher, "--task", "rte", "--data", glue, "--submission", tmp_path / "out.tsv")
+    flags = ["--task", "rte", "--data", glue, "--submission", archive]
+    assert "--teacher" in fails("evaluate", teacher, *flags, "--teacher", teacher)
+    assert not archive.exists()
+
+
 def test_mistakes_of_reproduce(fails, encoder, glue, out):
     assert "'granularity'" in fails("reproduce", "granulrity", "--model", encoder)
     assert "'rt'" in fails("reproduce", "main", "--model", encoder, "--task", "rt", "-o", out)
     assert "TASK=FOLDER" in fails("reproduce", "main", "--teacher", "x")
+    assert "--glove" in fails("reproduce", "main", "--no-augment", "--glove", "x")
+    assert "--augment" in fails("reproduce", "3bit", "--augment")
     assert "'mrp'" in fails("reproduce", "main", "--teacher", "mrp=x")
     assert "mnli" in fails("reproduce", "granularity", "--model", encoder, "--data", glue)
     assert not os.path.exists(out)

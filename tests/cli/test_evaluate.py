@@ -3,11 +3,14 @@
 import json
 import subprocess
 import sys
+import zipfile
 
 import pytest
 
-from ternarybert.data import load_table
+from ternarybert.data import GLUE, load_table
+from ternarybert.data.submission import TEST_SETS
 from ternarybert.runtime.evaluate import evaluate as run
+from tests.data.test_submission import HEADERS, write_mnli, write_test_file
 from tests.runtime.folders import save_student
 
 from .conftest import MOODS, sentences, write_csv
@@ -39,6 +42,32 @@ def test_the_scores_of_torch(student, rows):
         assert native[key] == torch[key]
     assert native.keys() == torch.keys()
     assert native["versions"]["kernel"] != "oracle"
+
+
+@pytest.mark.parametrize("task", ["mrpc", "stsb", "sst2", "cola", "rte", "mnli"])
+def test_both_engines_write_the_same_submission(tmp_path, task):
+    """A row for each of the test file's, in its order, after the server's header."""
+    if task == "mnli":
+        write_mnli(tmp_path / "glue", "diagnostic/diagnostic.tsv")
+    else:
+        write_test_file(tmp_path / "glue" / HEADERS[task][0], HEADERS[task][1], rows=40)
+    labels = GLUE[task].task.labels or ("similarity",)
+    names = {"id2label": dict(enumerate(labels)), "label2id": {name: i for i, name in enumerate(labels)}}
+    student = save_student(tmp_path / "model", "ForSequenceClassification", num_labels=len(labels), **names)
+    written = {}
+    for engine in ("torch", "native"):
+        archive = tmp_path / f"{engine}.zip"
+        flags = ["--task", task, "--data", tmp_path / "glue", "--engine", engine, "--submission", archive, "--json"]
+        code, out, err = command("evaluate", student, *flags)
+        assert code == 0, err
+        assert set(json.loads(out.splitlines()[-1])["files"]) == {f"{stem}.tsv" for stem in TEST_SETS[task]}
+        written[engine] = archive.read_bytes()
+    assert written["torch"] == written["native"]
+    for stem in TEST_SETS[task]:
+        with zipfile.ZipFile(tmp_path / "native.zip") as archive:
+            header, *lines = archive.read(f"{stem}.tsv").decode().splitlines()
+        assert header == "index\tprediction"
+        assert [line.split("\t")[0] for line in lines] == [str(i) for i in range(3 if task == "mnli" else 40)]
 
 
 def test_how_far_it_is(student, rows, monkeypatch):

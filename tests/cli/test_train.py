@@ -55,6 +55,38 @@ def test_own_table_with_odd_columns_and_no_other_flag(run, encoder, tmp_path, mo
     assert 0 <= table_rows(judged.out, "dev agreement")[0] <= 100
 
 
+def test_a_run_is_planned_for_minutes(run, teacher, table, tmp_path):
+    """It ends about then, with the last evaluation, and says nothing about how long it might take."""
+    few = ["--train", table, *COLUMNS, "--batch-size", "4", "--evaluations", "2"]
+    start = time.monotonic()
+    made = run("ternarize", teacher, *few, "--minutes", "0.1", "--json", "--output", tmp_path / "out")
+    assert made.code == 0, made.err
+    assert 3 < json.loads(made.out)["seconds"] < time.monotonic() - start < 60
+    assert json.loads(made.out)["steps"] > 4
+    assert "to go" not in made.err
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        (["--minutes", "0"], "--minutes must be greater than 0; got 0"),
+        (["--minutes", "5", "--epochs", "2"], "--epochs has no effect with --minutes"),
+        (["--minutes", "5", "--max-steps", "9"], "--max-steps has no effect with --minutes"),
+    ],
+)
+def test_minutes_that_cannot_be_planned(run, teacher, table, tmp_path, flags, message):
+    made = run("ternarize", teacher, "--train", table, *COLUMNS, *flags, "--output", tmp_path / "out")
+    assert made.code == 2
+    assert message in " ".join(made.err.split())
+
+
+def test_several_processes_have_no_common_clock(run, teacher, table, tmp_path, monkeypatch):
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    made = run("ternarize", teacher, "--train", table, *COLUMNS, "--minutes", "1", "--output", tmp_path / "out")
+    assert made.code == 2
+    assert "--minutes" in made.err
+
+
 def test_evaluating_says_what_training_said(run, teacher, table, tmp_path):
     """The packed folder scores as the best student did on the same rows, and a teacher agrees with itself."""
     out = tmp_path / "out"

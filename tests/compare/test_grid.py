@@ -2,12 +2,26 @@
 
 import json
 from contextlib import contextmanager
+from dataclasses import replace
 
 import pytest
 
-from ternarybert.compare.grid import GridProgress, GridTraining, choose_cells, compare_methods, reproduce, sample_rows
-from ternarybert.compare.paper import GRIDS
+from ternarybert.augment.training_data import Augmentation
+from ternarybert.compare.cells import Cell
+from ternarybert.compare.grid import (
+    GridProgress,
+    GridTraining,
+    ReproductionRun,
+    choose_cells,
+    compare_methods,
+    reproduce,
+    sample_rows,
+)
+from ternarybert.compare.paper import GRIDS, TWN, Experiment, PaperRow
+from ternarybert.data import GLUE
 from ternarybert.errors import OptionError
+from ternarybert.recipe import PRESETS
+from ternarybert.training.options import TrainingOptions
 
 
 class Recorded(GridProgress):
@@ -77,3 +91,36 @@ def test_names_that_are_not_in_the_paper(tmp_path):
         reproduce("granulrity", tmp_path)
     with pytest.raises(OptionError, match="'rt'"):
         reproduce("main", tmp_path, tasks=["rt"])
+
+
+def test_distilled_students_train_on_augmented_rows_where_the_paper_augments(data, teacher, tmp_path):
+    """The others on the rows as they are, in one table; a task without augmentation has none."""
+    experiment = Experiment(
+        "two methods",
+        tuple(PaperRow(cell.label, cell.bits, None, {"rte": (50.0,)}, cell) for cell in (TWN, Cell("minmax", "8-8-8"))),
+    )
+    progress, training = Recorded(), GridTraining(max_steps=2, options=TrainingOptions(device="cpu", evaluations=1))
+    run = ReproductionRun(
+        experiment,
+        str(teacher),
+        tmp_path / "out",
+        {"rte": str(teacher)},
+        PRESETS["paper"],
+        training,
+        progress,
+        Augmentation(variants=2, cache=tmp_path / "cache"),
+    )
+    more = replace(data, task=replace(data.task, augment=True))
+    result = run.run({"rte": more}, force=False)
+    folders = {path.name for path in (tmp_path / "out" / "rte").iterdir()}
+    assert folders == {"students", "students-augmented"}
+    grown = json.loads(next((tmp_path / "out/rte/students-augmented/cells").glob("*.json")).read_text())
+    plain = json.loads(next((tmp_path / "out/rte/students/cells").glob("*.json")).read_text())
+    assert (grown["method"], plain["method"]) == ("ternarybert", "minmax")
+    assert grown["train_rows"] > plain["train_rows"] == len(data.train)
+    assert f"rte {grown['train_rows']:,}" in result.notes[-1]
+
+    never = replace(data, task=replace(data.task, augment=False))
+    assert run.augmented("rte", never, str(teacher)) is None
+    assert [GLUE[name].task.augment for name in ("stsb", "mnli", "qqp")] == [False] * 3
+    assert all(GLUE[name].task.augment for name in ("cola", "sst2", "mrpc", "qnli", "rte"))

@@ -22,8 +22,10 @@ from ternarybert.quantize import (
     quantize_minmax,
     quantize_symmetric,
     ternarize_lat,
+    ternarize_learned,
     ternarize_twn,
 )
+from ternarybert.quantize.learned import start_scale
 
 ROUNDING = 1e-5  # relative slack for sums in float32
 GRANULARITIES = [LAYER, ROW, Granularity.group(2)]
@@ -53,6 +55,7 @@ WEIGHT_QUANTIZERS = {
     "twn exact": lambda w, v, g: ternarize_twn(w, g, exact=True),
     "lat": ternarize_lat,
     "lat exact": lambda w, v, g: ternarize_lat(w, v, g, exact=True),
+    "lsq": lambda w, v, g: ternarize_learned(w, start_scale(w, g), g),
     "laq 3": lambda w, v, g: quantize_laq(w, v, 3, g),
     "laq 3 log": lambda w, v, g: quantize_laq(w, v, 3, g, levels="log"),
     "laq 3 least squares": lambda w, v, g: quantize_laq(w, v, 3, g, alpha="least_squares"),

@@ -6,10 +6,10 @@ import pytest
 import torch
 
 from ternarybert.quantize import ternarize_lat, ternarize_twn
-from ternarybert.recipe import PRESETS, ROW, TOKEN, ActivationScheme, WeightScheme
+from ternarybert.recipe import LAYER, PRESETS, ROW, TOKEN, ActivationScheme, Granularity, WeightScheme
 from ternarybert.student import TernaryEmbedding, TernaryLinear, make_student, quantized_layers
 from ternarybert.student import layers as module
-from ternarybert.student.activations import Padding, fake_quantize
+from ternarybert.student.activations import ActivationQuantizer, Padding, fake_quantize
 from tests import tiny
 
 
@@ -66,6 +66,50 @@ def test_gradient_goes_straight_through():
     clipped = TernaryLinear.from_linear(torch.nn.Linear(6, 4), WeightScheme(clip=0.2), 2, None)
     clipped(x).sum().backward()
     assert ((clipped.weight.grad == 0) == (clipped.weight.abs() >= 0.2)).all()
+
+
+@pytest.mark.parametrize("granularity", [LAYER, ROW, Granularity.group(2)])
+@pytest.mark.parametrize("quantizes_inputs", [False, True])
+def test_learned_scales_get_the_gradient_of_the_formula(granularity, quantizes_inputs):
+    """That of autograd through x (α · round(clip(w / α, -1, 1)))ᵀ, times 1/√n."""
+    torch.manual_seed(0)
+    quantizer = ActivationQuantizer(ActivationScheme(granularity=TOKEN), 8, Padding()) if quantizes_inputs else None
+    linear = TernaryLinear.from_linear(torch.nn.Linear(6, 4), WeightScheme("lsq", granularity), 2, quantizer)
+    x, upstream = torch.randn(5, 6), torch.randn(5, 4)
+    (linear(x) * upstream).sum().backward()
+
+    alpha, w = linear.alpha.detach().clone().requires_grad_(), linear.weight.detach()
+    scales = alpha.repeat_interleave(4 // len(alpha), 0)
+    relative = (w / scales).clamp(-1, 1)
+    w_hat = scales * (relative + (relative.round() - relative).detach())
+    x_hat = x if quantizer is None else fake_quantize(x, ActivationScheme(granularity=TOKEN), 8, TOKEN, None)
+    ((x_hat @ w_hat.T + linear.bias.detach()) * upstream).sum().backward()
+    torch.testing.assert_close(linear.alpha.grad, alpha.grad * (24 / len(alpha)) ** -0.5, rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(linear.weight.grad, upstream.T @ x_hat, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("granularity", [LAYER, ROW])
+def test_learned_scales_of_an_embedding(count, granularity):
+    embedding = TernaryEmbedding.from_embedding(torch.nn.Embedding(50, 8), WeightScheme("lsq", granularity), 2)
+    ids, upstream = torch.tensor([[3, 5, 3], [7, 9, 0]]), torch.randn(2, 3, 8)
+    rows = embedding(ids)
+    assert torch.equal(rows, embedding.quantized().dequantize()[ids])
+    (rows * upstream).sum().backward()
+    alpha, w = embedding.alpha.detach().clone().requires_grad_(), embedding.weight.detach()
+    relative = (w / alpha).clamp(-1, 1)
+    w_hat = alpha * (relative + (relative.round() - relative).detach())
+    (w_hat[ids] * upstream).sum().backward()
+    n = 8 if granularity == ROW else 400
+    torch.testing.assert_close(embedding.alpha.grad, alpha.grad * n**-0.5)
+
+
+def test_a_learned_scale_that_moves_is_used_at_once():
+    linear = TernaryLinear.from_linear(torch.nn.Linear(6, 4), WeightScheme("lsq", ROW), 2, None)
+    before = linear.w_hat().clone()
+    with torch.no_grad():
+        linear.alpha.mul_(2)
+    assert not torch.equal(linear.w_hat(), before)
+    assert torch.equal(linear.quantized().scale, linear.alpha)
 
 
 def test_second_moments_are_read_when_the_weight_changes():

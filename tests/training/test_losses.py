@@ -12,6 +12,7 @@ from ternarybert.training.losses import (
     loss_hidden,
     loss_labels,
     loss_labels_spans,
+    loss_maps,
     loss_pred,
     loss_pred_spans,
     soft_cross_entropy,
@@ -71,6 +72,53 @@ def test_attention_by_hand():
             errors = [float((s[row, h, i, j] - t[row, h, i, j]) ** 2) for h in range(2) for i in real for j in real]
             by_hand += sum(errors) / len(errors) / len(MASK)
     assert float(loss_attention(list(student), list(teacher), MASK)) == pytest.approx(by_hand)
+
+
+def test_attention_maps_by_hand():
+    """KL(teacher ‖ student) of the probabilities of real keys; padded keys may hold anything."""
+    torch.manual_seed(4)
+    student, teacher = torch.randn(2, 2, 3, 2, 4, 4).double()
+    total, all_queries = 0.0, 0.0
+    for s, t in zip(student, teacher, strict=True):
+        for row, mask in enumerate(MASK):
+            real = [i for i in range(4) if mask[i]]
+            each = []
+            for i in range(4):
+                for h in range(2):
+                    p, q = (scores[row, h, i, real].softmax(0) for scores in (t, s))
+                    each.append(float((p * (p / q).log()).sum()))
+            total += sum(each[2 * i] + each[2 * i + 1] for i in real) / (2 * len(real)) / len(MASK)
+            all_queries += sum(each) / len(each) / len(MASK)
+    for scores in (student, teacher):
+        scores.masked_fill_((MASK == 0)[None, :, None, None, :], 1e4)
+    assert float(loss_maps(list(student), list(teacher), MASK, MASK)) == pytest.approx(total)
+    assert float(loss_maps(list(student), list(teacher), MASK, None)) == pytest.approx(all_queries)
+    assert float(loss_maps(list(teacher), list(teacher), MASK, MASK)) == 0.0
+
+
+def test_the_gradient_of_attention_maps_is_the_difference_of_the_probabilities():
+    torch.manual_seed(5)
+    student, teacher = torch.randn(2, 3, 2, 4, 4).double()
+    student.requires_grad_()
+    loss_maps([student], [teacher], MASK, MASK).backward()
+    padded = (MASK == 0)[:, None, None, :]
+    p, q = (scores.detach().masked_fill(padded, -torch.inf).softmax(-1) for scores in (teacher, student))
+    share = (MASK / MASK.sum(1, keepdim=True)).double()[:, None, :, None] / (2 * len(MASK))
+    torch.testing.assert_close(student.grad, (q - p) * share)
+
+
+def test_relative_errors_do_not_depend_on_the_scale_of_a_layer():
+    torch.manual_seed(6)
+    hidden, scores = torch.randn(2, 3, 3, 4, 5), torch.randn(2, 2, 3, 2, 4, 4)
+    variances = [0.5, 2.0, 3.0]
+    by_hand = sum(
+        float(loss_hidden([s], [t], MASK)) / variance for s, t, variance in zip(*hidden, variances, strict=True)
+    )
+    assert float(loss_hidden(*hidden, MASK, variances)) == pytest.approx(by_hand)
+    scaled = [[each * 8 for each in layers] for layers in hidden]
+    assert loss_hidden(*scaled, MASK, [64 * v for v in variances]) == loss_hidden(*hidden, MASK, variances)
+    twice = [[2 * each for each in layers] for layers in scores]
+    assert loss_attention(*twice, MASK, [4.0, 8.0]) == loss_attention(*scores, MASK, [1.0, 2.0])
 
 
 def test_padding_does_not_count():

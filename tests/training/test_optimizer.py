@@ -22,7 +22,7 @@ def test_bertadams_trajectory_is_the_recorded_one():
     optimizer = BertAdam([p], lr=2e-5, weight_decay=0.01, clip_tensors=True)
     recorded = zip(GOLDEN["bertadam/grads"], GOLDEN["bertadam/traj"], strict=True)
     for step, (gradient, wanted) in enumerate(recorded):
-        optimizer.param_groups[0]["lr"] = 2e-5 * learning_rate_factor(step / steps, warmup=0.1)
+        optimizer.param_groups[0]["lr"] = 2e-5 * learning_rate_factor(step / steps, Schedule(warmup=0.1))
         p.grad = torch.from_numpy(gradient.copy())
         optimizer.step()
         np.testing.assert_allclose(p.detach().numpy(), wanted, rtol=1e-9, atol=1e-12)
@@ -65,8 +65,21 @@ def test_clip_norm():
 
 
 def test_schedule():
-    factors = [learning_rate_factor(step / 10, warmup=0.2) for step in range(11)]
+    factors = [learning_rate_factor(step / 10, Schedule(warmup=0.2)) for step in range(11)]
     assert factors == pytest.approx([0, 0.5, 1, 0.875, 0.75, 0.625, 0.5, 0.375, 0.25, 0.125, 0])
+
+
+def test_a_tail_begins_at_its_own_learning_rate():
+    plan = Schedule(warmup=0.2, tail=0.2, tail_rate=0.1)
+    factors = [learning_rate_factor(step / 10, plan) for step in range(11)]
+    assert factors == pytest.approx([0, 0.5, 1, 0.85, 0.7, 0.55, 0.4, 0.25, 0.1, 0.05, 0])
+
+
+def test_a_cosine_falls_slowly_at_first_and_at_last():
+    factors = [learning_rate_factor(step / 4, Schedule(decay="cosine")) for step in range(5)]
+    assert factors == pytest.approx([1, 0.5 + 0.125**0.5, 0.5, 0.5 - 0.125**0.5, 0])
+    plan = Schedule(decay="cosine", tail=0.5, tail_rate=0.2)
+    assert [learning_rate_factor(x, plan) for x in (0, 0.25, 0.5, 0.75, 1)] == pytest.approx([1, 0.6, 0.2, 0.1, 0])
 
 
 @pytest.mark.parametrize("name", sorted(OPTIMIZERS))
@@ -90,6 +103,14 @@ assert not optimizer._global_optimizer_post_hooks
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
+
+
+def test_learned_scales_do_not_decay():
+    student = make_student(tiny.bert(), PRESETS["default"].override({"weight.method": "lsq"}))
+    decayed, free = ({id(p) for p in group["params"]} for group in parameter_groups(student, 0.01))
+    layers = [layer for _, layer in quantized_layers(student) if layer.scheme.method == "lsq"]
+    assert layers
+    assert all(id(layer.alpha) in free and id(layer.weight) in decayed for layer in layers)
 
 
 def test_biases_and_norms_do_not_decay():

@@ -31,6 +31,15 @@ from tests.processes import fork, fork_ranks
 from tests.training.conftest import rows
 
 RECIPE = PRESETS["default"].override({"schedule.learning_rate": "1e-3"})
+EVERYTHING = {
+    "distill.normalize": "variance",
+    "distill.attention_loss": "maps",
+    "distill.intervention": "0.8",
+    "schedule.tail": "0.2",
+    "schedule.decay": "cosine",
+    "schedule.average": "0.3",
+    "weight.granularity": "row",
+}
 QUICK = TrainingOptions(device="cpu", evaluations=2)
 FOUR = TrainingOptions(device="cpu", evaluations=4)
 
@@ -110,9 +119,11 @@ def test_what_is_written_is_what_was_evaluated(data, teacher, tmp_path):
     assert metrics.best.scores["agreement"] == pytest.approx(100 * (ours == theirs).mean())
 
 
-@pytest.mark.parametrize("method", ["twn", "lat"])
+@pytest.mark.parametrize("method", ["twn", "lat", "lsq"])
 def test_interrupted_and_resumed_equals_uninterrupted(data, teacher, tmp_path, method):
     recipe = RECIPE.override({"weight.method": method, "embedding.method": method})
+    if method == "lsq":  # with everything else that a checkpoint has to keep
+        recipe = recipe.override(EVERYTHING)
     whole = ternarize(teacher, data, tmp_path / "whole", recipe, TrainingOptions(device="cpu", evaluations=4))
     interrupted = TrainingOptions(device="cpu", evaluations=4, callbacks=(StopAt(10),))
     with pytest.raises(KeyboardInterrupt):
@@ -126,6 +137,25 @@ def test_interrupted_and_resumed_equals_uninterrupted(data, teacher, tmp_path, m
     assert bytes_of[0] == bytes_of[1]
     assert whole.evaluations == resumed.evaluations
     assert whole.losses == resumed.losses
+
+
+@pytest.mark.parametrize("average", ["0", "0.5"])
+def test_learned_scales_are_packed_as_they_were_evaluated(data, teacher, tmp_path, average):
+    """By torch, by the engine and after loading; TWN's folder has the same tensors with the same shapes."""
+    settings = {**EVERYTHING, "schedule.average": average}
+    recipe = RECIPE.override({"weight.method": "lsq", "embedding.method": "lsq", **settings})
+    metrics = ternarize(teacher, data, tmp_path / "out", recipe, QUICK)
+    ternarize(teacher, data, tmp_path / "twn", RECIPE.override({"weight.granularity": "row"}), QUICK)
+    ours, theirs = (load_file(tmp_path / name / "model.safetensors") for name in ("out", "twn"))
+    assert {name: (t.shape, t.dtype) for name, t in ours.items()} == {
+        name: (t.shape, t.dtype) for name, t in theirs.items()
+    }
+    features, texts = tokenize_texts(data, tiny.tokenizer()), data.evals["dev"]["text"]
+    student = ternarybert.load_torch(tmp_path / "out")
+    logits = predict_logits(student, features.evals["dev"], tiny.tokenizer())
+    np.testing.assert_allclose(ternarybert.load(tmp_path / "out").logits(texts), logits, rtol=0, atol=1e-6)
+    accuracy = 100 * (logits.argmax(1) == np.asarray(data.evals["dev"]["label"])).mean()
+    assert metrics.best.scores["accuracy"] == pytest.approx(accuracy)
 
 
 def test_the_losses_over_the_steps(data, teacher, tmp_path):

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -42,6 +45,12 @@ class EvaluateOptions(JsonOption):
     """What computes, and what the model is compared with."""
 
     teacher: str | None = option(_EVALUATION, "Also report how often the model agrees with this one.", "MODEL")
+    submission: Path | None = option(
+        _EVALUATION,
+        "Write the predictions for the test set of --task to this archive, as the GLUE server takes it, instead of "
+        "scoring. Repeat the command for other tasks: their files are added.",
+        "FILE.zip",
+    )
     engine: str = option(
         ENGINE,
         "Engine: torch (any model), native (packed models, without torch) or oracle (the native computation in NumPy, "
@@ -65,6 +74,9 @@ def evaluate(
     if options.engine not in _ENGINES:
         raise OptionError(f"unknown engine '{options.engine}'{suggest(options.engine, _ENGINES)}")
     with handle_errors():
+        if options.submission is not None:
+            _submit(model, data, options, options.submission)
+            return
         if options.engine == "torch":
             announce_download(model)
             with quiet():
@@ -106,6 +118,43 @@ def _evaluate_packed(model: str, data: DataOptions, options: EvaluateOptions) ->
     console.print(describe(rows))
     with console.status("evaluating") as status:
         return run(model, rows, teacher=teacher, num_threads=options.threads, engine=engine, status=status.update)
+
+
+def _submit(model: str, data: DataOptions, options: EvaluateOptions, archive: Path) -> None:
+    """Add the predictions for a task's test sets to the archive."""
+    from ternarybert.data.submission import add_to_archive, as_submitted, check_archive, load_glue_test, missing_sets
+
+    refuse("with --submission", teacher=options.teacher, eval=data.evaluation, **data.columns)
+    if data.task is None:
+        raise OptionError("--submission needs a GLUE task: --task NAME")
+    check_archive(archive)
+    rows = load_glue_test(data.task, data.data)
+    if data.max_length is not None:
+        rows = replace(rows, task=replace(rows.task, max_length=data.max_length))
+    console = make_console(errors=True)
+    console.print(describe(rows))
+    with quiet(), console.status("predicting") as status:
+        fitted, predictions = _predict(model, rows, options, status.update)
+    present = add_to_archive(archive, as_submitted(rows.task, fitted.task, predictions))
+    if options.as_json:
+        print_json({"archive": str(archive), "files": present, "missing": missing_sets(present)})
+    missing = missing_sets(present)
+    more = f" The server also expects {', '.join(missing)}." if missing else ""
+    make_console(errors=options.as_json).print(f"{archive} has {', '.join(present)}.{more}", soft_wrap=True)
+
+
+def _predict(model: str, rows: Any, options: EvaluateOptions, status: Callable[[str], None]) -> tuple[Any, Any]:
+    if options.engine == "torch":
+        from ternarybert.training.evaluate import predict_all as run
+
+        check_device(options.device or "cpu")
+        set_threads(options.threads)
+        batch_size = options.batch_size or _BATCH_SIZE
+        return run(model, rows, device=options.device, batch_size=batch_size, status=status)
+    from ternarybert.runtime.evaluate import predict_all as run_packed
+
+    refuse(f"with --engine {options.engine}", batch_size=options.batch_size, device=options.device)
+    return run_packed(model, rows, num_threads=options.threads, engine=options.engine, status=status)
 
 
 def _show(report: dict[str, Any], console: Console) -> None:

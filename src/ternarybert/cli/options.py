@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from ternarybert.compare.grid import GridTraining
     from ternarybert.runtime import Model
     from ternarybert.training.options import TrainingOptions
+    from ternarybert.training.time_budget import TimeBudget
 
 DATA, RECIPE, TRAINING, TIME = "Data", "Recipe", "Training", "Time"
 AUGMENTATION, ENGINE, OUTPUT = "Augmentation", "Engine", "Output"
@@ -209,6 +210,12 @@ class TrainOptions(RunOptions):
         TRAINING, "Passes over the training data. By default set by the recipe and the task.", "NUMBER"
     )
     max_steps: int | None = option(TRAINING, "Stop after this many steps instead of after --epochs.", "STEPS", min=1)
+    minutes: float | None = option(
+        TRAINING,
+        "Plan the run for this time instead of for --epochs, evaluations included: the learning rate falls to 0 when "
+        "it is over.",
+        "MINUTES",
+    )
     evaluations: int = option(
         TRAINING, "Number of evaluations during the run; each also saves a checkpoint.", default=10, min=1
     )
@@ -222,6 +229,21 @@ class TrainOptions(RunOptions):
         "NAMES",
         default="none",
     )
+
+    def time_budget(self) -> TimeBudget | None:
+        """The time that the run may take from now on, if it is limited."""
+        if self.minutes is None:
+            return None
+        if self.minutes <= 0:
+            raise OptionError(f"--minutes must be greater than 0; got {self.minutes:g}")
+        refuse("with --minutes", epochs=self.epochs, max_steps=self.max_steps)
+        from ternarybert.training.checkpoints import processes
+        from ternarybert.training.time_budget import TimeBudget
+
+        if processes() > 1:  # each would stop by its own clock, and wait for the others forever
+            raise OptionError("--minutes is for a single process; with torchrun use --epochs or --max-steps")
+
+        return TimeBudget(60 * self.minutes, self.evaluations)
 
     def schedule(self) -> dict[str, Any]:
         """Fields of the recipe's schedule that were given."""
@@ -269,6 +291,7 @@ def training_options(training: TrainOptions, output: OutputOptions, *callbacks: 
         keep_last=output.keep_last,
         keep_checkpoints=output.keep_checkpoints,
         callbacks=callbacks,
+        time_budget=training.time_budget(),
     )
 
 

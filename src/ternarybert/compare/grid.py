@@ -26,6 +26,7 @@ from ternarybert.errors import DataError, HubError, OptionError, suggest
 from ternarybert.recipe import PRESETS, Recipe
 
 if TYPE_CHECKING:
+    from ternarybert.augment.training_data import Augmentation
     from ternarybert.compare.run import Comparison, ComparisonFolder
     from ternarybert.compare.tables import ComparisonRow, PaperComparison
     from ternarybert.data import TaskData
@@ -217,6 +218,7 @@ def reproduce(
     teachers: Mapping[str, str | Path] | None = None,
     recipe: Recipe | None = None,
     training: GridTraining | None = None,
+    augment: Augmentation | None = None,
     force: bool = False,
     progress: GridProgress | None = None,
 ) -> Reproduction:
@@ -224,14 +226,15 @@ def reproduce(
 
     For every task a teacher is fine-tuned from `model`, unless `teachers` names one or an earlier run made it. `tasks`
     are by default all that the paper's table has; those without data are left out. `data` is the folder of the tasks;
-    without one they come from the hub.
+    without one they come from the hub. With `augment`, distilled students are trained for one epoch on augmented rows
+    of the tasks on which the paper does so, which are all but STS-B, MNLI and QQP.
     """
     if experiment not in EXPERIMENTS:
         raise OptionError(f"unknown experiment '{experiment}'{suggest(experiment, EXPERIMENTS)}")
     for task in tasks:
         if task not in METRICS:
             raise OptionError(f"unknown task '{task}'{suggest(task, METRICS)}")
-    work = _Reproducing(
+    work = ReproductionRun(
         EXPERIMENTS[experiment],
         str(model),
         Path(output),
@@ -239,6 +242,7 @@ def reproduce(
         recipe or PRESETS["paper"],
         training or GridTraining(),
         progress or GridProgress(),
+        augment,
     )
     result = work.run(work.load(tasks, data), force=force)
     _write(result, experiment)
@@ -246,7 +250,7 @@ def reproduce(
 
 
 @dataclass(frozen=True)
-class _Reproducing:
+class ReproductionRun:
     """An experiment with all that decides its result but the data."""
 
     experiment: Experiment
@@ -256,6 +260,7 @@ class _Reproducing:
     recipe: Recipe
     training: GridTraining
     progress: GridProgress
+    augment: Augmentation | None = None
 
     def load(self, tasks: Sequence[str], folder: str | Path | None) -> dict[str, AnyData]:
         """The data of all tasks; one that cannot be read is left out unless it was named."""
@@ -284,32 +289,64 @@ class _Reproducing:
         from ternarybert.training.models import load_config
 
         measured: dict[str, list[ComparisonRow]] = {}
-        configs, counts = {}, {}
+        configs, counts, more_rows = {}, {}, {}
         for task, data in data_of.items():
             self.progress.task(data)
             counts[task] = len(data.train or ())
-            teacher = self.teachers.get(task) or self._teacher(task, data)
+            teacher = self.teacher(task, data)
             configs[self.teachers.get(task, self.model)] = load_config(teacher).to_dict()
-            measured[task] = self._students(task, data, teacher, len(data_of), force=force)
-        notes = scale_notes(configs, counts, self.training.limit)
+            more = self.augmented(task, data, teacher)
+            if more is not None:
+                more_rows[task] = len(more.train or ())
+            measured[task] = self._students(task, data, more, teacher, len(data_of), force=force)
+        notes = scale_notes(configs, counts, self.training.limit, more_rows)
         return Reproduction(
             self.folder, self.experiment, list(measured), compare_with_paper(self.experiment, measured), notes
         )
 
-    def _students(self, task: str, data: AnyData, teacher: str, tasks: int, *, force: bool) -> list[ComparisonRow]:
+    def _students(
+        self, task: str, data: AnyData, more: AnyData | None, teacher: str, tasks: int, *, force: bool
+    ) -> list[ComparisonRow]:
+        """The teacher's row and those of all students; distilled ones are trained on `more`, if there is more."""
         from ternarybert.compare.run import ComparisonFolder
 
         usual = {name: kind.source for name, kind in METHOD_INFO.items() if kind.source is not None}
         sources = {**usual, "pretrained": self.model, **self.training.sources}
         comparison = _comparison(teacher, self.recipe, self.training, sources, tasks)
-        cells, results = (
-            with_seeds(self.experiment.cells, self.training.seeds),
-            ComparisonFolder(self.folder / task / "students"),
-        )
-        return _run(comparison, data, cells, results, self.progress, force=force)[1]
+        cells, folder = with_seeds(self.experiment.cells, self.training.seeds), self.folder / task
+        others = cells
+        rows: list[ComparisonRow] = []
+        if more is not None:  # in a folder of their own: students of other rows cannot be compared with these
+            others = [cell for cell in cells if not cell.is_distilled]
+            once = replace(comparison, recipe=self.recipe.override({"schedule.stretch": 1.0}))
+            distilled, results = [c for c in cells if c.is_distilled], ComparisonFolder(folder / "students-augmented")
+            rows = _run(once, more, distilled, results, self.progress, force=force)[1]
+        if others:
+            made = _run(comparison, data, others, ComparisonFolder(folder / "students"), self.progress, force=force)[1]
+            rows = [*made, *rows[1:]]  # the teacher's row comes first in both
+        return rows
 
-    def _teacher(self, task: str, data: AnyData) -> str:
-        """The teacher of a task, fine-tuned unless an earlier run did."""
+    def augmented(self, task: str, data: AnyData, teacher: str) -> AnyData | None:
+        """The data with variants of its rows; None if they are not wanted, or the paper does not augment this task."""
+        if self.augment is None or not getattr(data.task, "augment", None):
+            return None
+        from functools import partial
+
+        from ternarybert.augment.training_data import augmented, teacher_embeddings
+        from ternarybert.training.heads import head_of
+        from ternarybert.training.models import load_tokenizer, load_trained
+
+        self.progress.message(f"{task}: augmenting")
+        network = load_trained(teacher, head_of(data.task))
+        own = partial(teacher_embeddings, teacher, network, load_tokenizer(teacher))
+        options = self.training.training_options()
+        return augmented(data, self.augment, own, options.seed, options.device)[0]
+
+    def teacher(self, task: str, data: AnyData) -> str:
+        """The teacher of a task: the one that was named, or fine-tuned, unless an earlier run did."""
+        return self.teachers.get(task) or self._finetuned(task, data)
+
+    def _finetuned(self, task: str, data: AnyData) -> str:
         from ternarybert.training.checkpoints import work_folder
         from ternarybert.training.finetune import finetune
 

@@ -250,8 +250,16 @@ def as_dict(experiment: Experiment, lines: Sequence[PaperComparison], notes: Seq
     return {"title": experiment.title, "notes": list(notes), "rows": rows}
 
 
-def scale_notes(configs: Mapping[str, Mapping[str, Any]], rows: Mapping[str, int], effort: str | None) -> list[str]:
-    """Notes on how far the scores are comparable; `configs` maps model names to their configurations."""
+def scale_notes(
+    configs: Mapping[str, Mapping[str, Any]],
+    rows: Mapping[str, int],
+    effort: str | None,
+    augmented: Mapping[str, int] | None = None,
+) -> list[str]:
+    """Notes on how far the scores are comparable; `configs` maps model names to their configurations.
+
+    `rows` and `augmented` are numbers of training rows by task.
+    """
     notes = []
     for model, config in configs.items():
         if any(config.get(name) != value for name, value in _BERT_BASE.items()):
@@ -265,9 +273,17 @@ def scale_notes(configs: Mapping[str, Mapping[str, Any]], rows: Mapping[str, int
     trained = ", ".join(f"{task} {count:,}" for task, count in rows.items())
     notes.append(
         f"Training rows: {trained}. Scores are those of the last student on the development set; the released code "
-        "reports the best of many evaluations on it. No data augmentation."
+        f"reports the best of many evaluations on it. {_augmentation_note(augmented or {})}"
     )
     return notes
+
+
+def _augmentation_note(rows: Mapping[str, int]) -> str:
+    if not rows:
+        return "No data augmentation."
+    return (
+        f"Rows with augmentation, for distilled students: {', '.join(f'{t} {count:,}' for t, count in rows.items())}."
+    )
 
 
 def _joined(numbers: Sequence[float] | None, form: str = ".1f") -> str:

@@ -8,6 +8,7 @@ names its labels the difference disappears in `align_labels`.)
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -152,7 +153,7 @@ GLUE: dict[str, Glue] = {record.task.name: record for record in _RECORDS}
 
 def glue_task(name: str) -> ClassificationTask:
     """Find a GLUE task by name, in any spelling: sst2, SST-2, STS_B."""
-    return _record(name).task
+    return glue_record(name).task
 
 
 def load_glue(name: str, folder: str | Path | None = None) -> TaskData[ClassificationTask]:
@@ -160,10 +161,10 @@ def load_glue(name: str, folder: str | Path | None = None) -> TaskData[Classific
 
     Parts whose files are missing are left out; a folder with no part of the task is an error.
     """
-    record = _record(name)
+    record = glue_record(name)
     if folder is None:
         return _from_hub(record)
-    train, evals = _from_files(record, _task_folder(record, Path(folder)))
+    train, evals = _from_files(record, find_folder(record, Path(folder), _files(record)))
     return TaskData(record.task, train, evals)
 
 
@@ -171,21 +172,23 @@ def _key(name: str) -> str:
     return name.casefold().replace("-", "").replace("_", "")
 
 
-def _record(name: str) -> Glue:
+def glue_record(name: str) -> Glue:
+    """A task and where its rows are, by name in any spelling."""
     record = GLUE.get(_key(name))
     if record is None:
         raise DataError(f"unknown task '{name}'{suggest(_key(name), GLUE)}")
     return record
 
 
-def _task_folder(record: Glue, folder: Path) -> Path:
+def find_folder(record: Glue, folder: Path, files: Sequence[str]) -> Path:
+    """The folder of a task, itself or inside the folder of all tasks: the one that has any of the files."""
     if not folder.is_dir():
         raise DataError(f"{folder} is not a folder{suggest_path(folder)}")
     inside = [path for path in sorted(folder.iterdir()) if path.is_dir() and _key(path.name) == record.task.name]
     for candidate in (folder, *inside):
-        if any((candidate / file).is_file() for file in _files(record)):
+        if any((candidate / file).is_file() for file in files):
             return candidate
-    raise DataError(f"{folder} holds no {record.folder}: expected {' or '.join(_files(record))}, or {record.folder}/")
+    raise DataError(f"{folder} holds no {record.folder}: expected {' or '.join(files)}, or {record.folder}/")
 
 
 def _files(record: Glue) -> list[str]:
@@ -222,8 +225,13 @@ def _pairs(table: Table, names: tuple[str, str]) -> list[tuple[object, object]]:
     return list(zip(table.column(names[0]), table.column(names[1]), strict=True))
 
 
+def texts_of_table(task: ClassificationTask, table: Table) -> list[list[str]]:
+    """One or two columns of texts."""
+    return [[str(value) for value in table.column(name)] for name in task.text_columns]
+
+
 def _rows(task: ClassificationTask, table: Table) -> Dataset:
-    texts = [[str(value) for value in table.column(name)] for name in task.text_columns]
+    texts = texts_of_table(task, table)
     written = [str(value) for value in table.column(task.label_column or "label")]
     ids = {str(i): i for i in range(task.num_labels or 0)} | {name: i for i, name in enumerate(task.labels or ())}
     labels = [as_number(label) if task.regression else ids.get(label) for label in written]
@@ -235,17 +243,22 @@ def _rows(task: ClassificationTask, table: Table) -> Dataset:
 
 
 def _from_hub(record: Glue) -> TaskData[ClassificationTask]:
+    evals = {name: hub_part(record, name.replace("dev", "validation")) for name in record.evals}
+    return TaskData(record.task, hub_part(record, "train"), evals)
+
+
+def hub_part(record: Glue, part: str, config: str | None = None) -> Dataset:
+    """The rows of one part of a task, such as "train"; `config` is its name on the hub, where it is another."""
     datasets = import_datasets()
     try:
-        parts = datasets.load_dataset(_HUB, record.task.name)
+        parts = datasets.load_dataset(_HUB, config or record.task.name)
     except OSError as error:  # no network, or no room for the download
         reason = str(error).strip().split("\n")[0]
         raise HubError(
             f"cannot get {_HUB} from the hub ({reason}); pass a folder with the original files: "
             f"{record.folder}/train.tsv, {record.folder}/{record.evals[0]}.tsv"
         ) from error
-    evals = {name: _hub_rows(record, parts[name.replace("dev", "validation")]) for name in record.evals}
-    return TaskData(record.task, _hub_rows(record, parts["train"]), evals)
+    return _hub_rows(record, parts[part])
 
 
 def _hub_rows(record: Glue, rows: Dataset) -> Dataset:

@@ -8,6 +8,7 @@ except ImportError as error:
     raise MissingExtraError("quantizers need torch: pip install 'ternarybert[train]'") from error
 
 from ternarybert.quantize.laq import quantize_laq
+from ternarybert.quantize.learned import ternarize_learned
 from ternarybert.quantize.quantized import Quantized
 from ternarybert.quantize.ste import straight_through
 from ternarybert.quantize.ternary import ternarize_lat, ternarize_twn
@@ -27,5 +28,6 @@ __all__ = [
     "quantize_symmetric",
     "straight_through",
     "ternarize_lat",
+    "ternarize_learned",
     "ternarize_twn",
 ]

@@ -54,6 +54,20 @@ def evaluate(
     return evaluate_model(model, own, predict, predict_teacher, _versions(student))
 
 
+def predict_all(
+    model: str | Path,
+    data: TaskData[Any],
+    *,
+    num_threads: int | None = None,
+    engine: str = "native",
+    status: Status = lambda _: None,
+) -> tuple[TaskData[Any], dict[str, Any]]:
+    """The data as fitted to a packed model, and its predictions for every evaluation set; no labels needed."""
+    student = _load(model, data, num_threads, engine)
+    own = _fitted(data, student)
+    return own, _predictions(student, own, partial(report_share, status, "the model"))
+
+
 def label_names(folder: str | Path) -> list[str]:
     """The labels of a packed classifier, in the order of its outputs."""
     with load(folder, num_threads=1, engine="oracle") as model:  # which has nothing to prepare

@@ -15,7 +15,7 @@ from typing import Any, TypeAlias
 from tokenizers import AddedToken, Encoding, Tokenizer, models, normalizers, pre_tokenizers, processors
 
 from ternarybert.errors import InputError, OptionError, PackedConfigError, TernaryBertError
-from ternarybert.packed.folder import find_file, reading
+from ternarybert.packed.folder import find_file, read_file, reading
 
 Text: TypeAlias = str | tuple[str, str]
 
@@ -132,7 +132,7 @@ def _gives_types(settings: dict[str, Any]) -> bool:
 def _settings(folder: Path) -> dict[str, Any]:
     name = "tokenizer_config.json"
     path = find_file(folder, name)
-    return {} if path is None else _object(name, files.read_file(path, _LONGEST_FILE))
+    return {} if path is None else _object(name, read_file(path, _LONGEST_FILE))
 
 
 def _object(name: str, data: bytes) -> dict[str, Any]:
@@ -150,7 +150,7 @@ def _read_tokenizer(folder: Path, settings: dict[str, Any], vocabulary: int | No
     path = whole or words
     if path is None:
         raise PackedConfigError("there is no tokenizer.json; copy it from the model that the folder was made from")
-    data = files.read_file(path, _LONGEST_FILE)
+    data = read_file(path, _LONGEST_FILE)
     if whole is not None:
         _check_ids(data, vocabulary)
     try:

@@ -4,13 +4,15 @@ They keep the full-precision weight under its Hugging Face name. The weight is q
 which torch counts in the tensor's version: once per optimizer step, however many micro-batches it has, and once for a
 whole evaluation. Torch's fused optimizers do not count, so a hook does, from the first quantized layer on. The
 gradient with respect to the quantized weight goes to the full-precision one (Algorithm 1).
+
+With the method `lsq` a layer has a second parameter, `alpha`, its learned scales.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cache
-from typing import Any
+from typing import Any, cast
 from weakref import WeakValueDictionary
 
 import torch
@@ -26,9 +28,11 @@ from ternarybert.quantize import (
     quantize_symmetric,
     straight_through,
     ternarize_lat,
+    ternarize_learned,
     ternarize_twn,
 )
-from ternarybert.quantize.quantized import dequantize
+from ternarybert.quantize.learned import start_scale, straight_through_scaled
+from ternarybert.quantize.quantized import dequantize, per_unit
 from ternarybert.recipe import ROW, WeightScheme
 from ternarybert.student import integer_eval, products
 from ternarybert.student.activations import ActivationQuantizer
@@ -64,14 +68,19 @@ def _count_update(optimizer: Optimizer, *_: Any) -> None:
                     increment_version(parameter)
 
 
+ALPHA = "alpha"  # the name of the parameter with learned scales
 SecondMoment = Callable[[], Tensor | None]  # the optimizer's, for LAT and LAQ; None before the first step
 
 
-def quantize_weight(w: Tensor, scheme: WeightScheme, bits: int, second_moment: Tensor | None = None) -> Quantized:
-    """Q_w: the weight, quantized by the method of the scheme."""
+def quantize_weight(
+    w: Tensor, scheme: WeightScheme, bits: int, second_moment: Tensor | None = None, alpha: Tensor | None = None
+) -> Quantized:
+    """Q_w: the weight, quantized by the method of the scheme; without `alpha`, LSQ is where it starts, at TWN."""
     if scheme.clip is not None:
         w = w.clamp(-scheme.clip, scheme.clip)
-    if scheme.method == "twn":
+    if scheme.method == "lsq" and alpha is not None:
+        return ternarize_learned(w, alpha, scheme.granularity)
+    if scheme.method in ("twn", "lsq"):
         return ternarize_twn(w, scheme.granularity, exact=scheme.exact)
     if scheme.method == "symmetric":
         return quantize_symmetric(w, bits, scheme.granularity)
@@ -88,6 +97,7 @@ class QuantizedWeight(nn.Module):
     scheme: WeightScheme
     bits: int
     second_moment: SecondMoment
+    alpha: nn.Parameter | None  # learned scales, (units, 1)
     _cache: tuple[tuple[Any, ...], Tensor] | None
     _integers: tuple[tuple[Any, ...], integer_eval.IntegerWeight] | None
 
@@ -95,11 +105,29 @@ class QuantizedWeight(nn.Module):
         """Set how the weight is quantized; called once, when the layer is made."""
         self.scheme, self.bits, self._cache, self._integers = scheme, bits, None, None
         self.second_moment = _no_second_moment
+        self.register_parameter(ALPHA, self._start_alpha())
+
+    def _start_alpha(self) -> nn.Parameter | None:
+        """Scales to learn; none in a model without values, whose weights are about to be loaded from a packed folder.
+
+        That model's scales are in the folder; should it be trained further, they are TWN's.
+        """
+        if self.scheme.method != "lsq" or self.weight.device.type == "meta":
+            return None
+        w, clip = self.weight.detach(), self.scheme.clip
+        return nn.Parameter(start_scale(w if clip is None else w.clamp(-clip, clip), self.scheme.granularity))
+
+    def _straight_through(self, w: Tensor, w_hat: Tensor, alpha: Tensor | None) -> Tensor:
+        """`w_hat`, with gradients for w and, if they are learned, for the scales `alpha`, which broadcast against w."""
+        if alpha is None:
+            return straight_through(w, w_hat, clip=self.scheme.clip)
+        units = self.weight.numel() // len(cast(Tensor, self.alpha))
+        return straight_through_scaled(w, alpha, w_hat, units, clip=self.scheme.clip)
 
     def quantized(self) -> Quantized:
         """Codes and scales of the current weight: what the forward pass uses and what is exported."""
         with torch.no_grad():
-            return quantize_weight(self.weight.detach(), self.scheme, self.bits, self.second_moment())
+            return quantize_weight(self.weight.detach(), self.scheme, self.bits, self.second_moment(), self.alpha)
 
     def w_hat(self) -> Tensor:
         """The quantized weight, cached until the weight changes."""
@@ -124,7 +152,8 @@ class QuantizedWeight(nn.Module):
     @property
     def _state(self) -> tuple[Any, ...]:
         """What the quantized weight depends on; `model.bfloat16()` changes it too."""
-        return counted_version(self.weight), self.weight.device, self.weight.dtype
+        learned = None if self.alpha is None else counted_version(self.alpha)
+        return counted_version(self.weight), learned, self.weight.device, self.weight.dtype
 
 
 def _no_second_moment() -> None:
@@ -159,7 +188,8 @@ class TernaryLinear(QuantizedWeight, Bf16Gradients, nn.Linear):
         if self.bits == 32:
             x = x if self.quantizer is None else self.quantizer.linear_input(x)
             return nn.functional.linear(x, self.weight, self.bias)
-        w = straight_through(self.weight, self.w_hat(), clip=self.scheme.clip)
+        alpha = None if self.alpha is None else per_unit(self.alpha, self.weight, self.scheme.granularity)
+        w = self._straight_through(self.weight, self.w_hat(), alpha)
         if self.quantizer is None:
             return products.float_linear(x, w, self.bias, self.gradient_dtype)
         if products.kernels_apply(x, w):
@@ -181,12 +211,22 @@ class TernaryEmbedding(QuantizedWeight, nn.Embedding):
 
     def forward(self, ids: Tensor) -> Tensor:
         """The quantized rows of `ids`. With one scale per row, only the rows in the batch are quantized."""
-        rows = nn.functional.embedding(ids, self.weight, self.padding_idx)
+        rows, alpha = nn.functional.embedding(ids, self.weight, self.padding_idx), self._alpha_of(ids)
         if self.is_current or self.scheme.granularity != ROW:
             rows_hat = self.w_hat()[ids]
         else:
             v = self.second_moment()
             flat = None if v is None else v[ids.flatten()]
+            scales = None if alpha is None else alpha.flatten(0, -2)
             with torch.no_grad():
-                rows_hat = quantize_weight(rows.detach().flatten(0, -2), self.scheme, self.bits, flat).dequantize()
-        return straight_through(rows, rows_hat.view(rows.shape), clip=self.scheme.clip)
+                quantized = quantize_weight(rows.detach().flatten(0, -2), self.scheme, self.bits, flat, scales)
+                rows_hat = quantized.dequantize()
+        return self._straight_through(rows, rows_hat.view(rows.shape), alpha)
+
+    def _alpha_of(self, ids: Tensor) -> Tensor | None:
+        """The learned scales of these rows, one for each id, or the only one."""
+        if self.alpha is None:
+            return None
+        if len(self.alpha) == 1:
+            return self.alpha
+        return nn.functional.embedding(ids, per_unit(self.alpha, self.weight, self.scheme.granularity))

@@ -22,6 +22,8 @@ class TrainingProgress:
     steps: int  # of the whole run; with a time budget an estimate that gets better
     model: PreTrainedModel  # in training
     evaluation_follows: bool = False  # right after this step
+    evaluation_seconds: float = 0.0  # that all evaluations of the run will take, as far as it is known beforehand
+    has_time_budget: bool = False  # the run ends by the clock
 
 
 class TrainingCallback:

@@ -41,6 +41,20 @@ def evaluate(
     return evaluate_model(model, own, predict, predict_teacher, versions())
 
 
+def predict_all(
+    model: str | Path,
+    data: TaskData[Any],
+    *,
+    device: str | None = None,
+    batch_size: int = 32,
+    status: Status = lambda _: None,
+) -> tuple[TaskData[Any], dict[str, Any]]:
+    """The data as fitted to the model in a folder, and its predictions for every evaluation set; no labels needed."""
+    network = load_any(model, head_of(data.task)).to(device or "cpu")
+    own = _fitted(data, network)
+    return own, _predictions(model, network, own, batch_size, status)
+
+
 def _fitted(data: TaskData[Any], network: PreTrainedModel) -> TaskData[Any]:
     fitted: TaskData[Any] = data.task.fit(data, network.config.to_dict())
     return replace(fitted, train=None)

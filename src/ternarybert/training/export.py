@@ -20,7 +20,7 @@ from ternarybert.packed.inspect import inspect_model
 from ternarybert.packed.tensor import as_float32
 from ternarybert.recipe import Recipe
 from ternarybert.student import quantized_layers
-from ternarybert.student.layers import QuantizedWeight
+from ternarybert.student.layers import ALPHA, QuantizedWeight
 from ternarybert.training.report import RunReport
 
 
@@ -98,8 +98,11 @@ tokens in all; in long contexts a window starts every {settings["stride"]} token
 def packed_model(student: PreTrainedModel, recipe: Recipe, metrics: dict[str, Any] | None = None) -> PackedModel:
     """The student as it is now."""
     layers = {f"{name}.weight": layer for name, layer in quantized_layers(student)}
+    learned = {f"{name}.{ALPHA}" for name, layer in quantized_layers(student) if layer.alpha is not None}
     tensors: dict[str, Any] = {}
     for name, value in student.state_dict().items():
+        if name in learned:  # a scale, which is stored with its codes
+            continue
         tensors[name] = packed_tensor(name, layers[name]) if name in layers else _float32(name, value)
     config = student.config.to_dict()
     config.pop("quantization_config", None)

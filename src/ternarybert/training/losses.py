@@ -5,10 +5,14 @@ L_trm = Σ_{l=1}^{L+1} MSE(H_l^S, H_l^T) + Σ_{l=1}^{L} MSE(A_l^S, A_l^T) and L_
 A batch's loss is the mean of its examples' losses, and an example's MSE is the mean over its own real tokens. So
 nothing depends on padding or on what else is in the batch, and k micro-batches of b equal one batch of kb. Without a
 mask (`mask=None`) everything is averaged as it stands, padding included, as in the released code.
+
+Two forms of L_trm do not depend on the scale of the model: squared errors divided by the teacher's variance in that
+layer, and for attention the divergence of the maps, KL(softmax(A_l^T) ‖ softmax(A_l^S)).
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -22,6 +26,7 @@ from ternarybert.recipe import Distill
 
 if TYPE_CHECKING:
     from ternarybert.training.heads import Head
+    from ternarybert.training.variances import TeacherVariances
 
 
 @dataclass(frozen=True)
@@ -41,24 +46,39 @@ def distillation_losses(
     distill: Distill,
     weights: Mapping[str, float],
     layers: Sequence[int],
+    variances: TeacherVariances | None = None,
 ) -> dict[str, Tensor]:
     """The terms of L_trm and L_pred whose weight is not 0, without their weights.
 
-    `layers` are the teacher's layers that the student's learn from, counted from 1.
+    `layers` are the teacher's layers that the student's learn from, counted from 1; with their `variances` squared
+    errors are relative.
     """
     terms: dict[str, Tensor] = {}
     real = mask if distill.masked else None
     if weights["hidden"]:
         chosen = [teacher.hidden_states[layer] for layer in [0, *layers]]
-        terms["hidden"] = loss_hidden(student.hidden_states, chosen, real)
+        terms["hidden"] = loss_hidden(
+            student.hidden_states, chosen, real, None if variances is None else variances.hidden
+        )
     if weights["attention"]:
         ours, theirs = list(student.attentions), [teacher.attentions[layer - 1] for layer in layers]
-        if real is None:
-            ours, theirs = ([without_padded_keys(a, mask) for a in scores] for scores in (ours, theirs))
-        terms["attention"] = loss_attention(ours, theirs, real)
+        terms["attention"] = _attention_term(ours, theirs, mask, distill, variances)
     if weights["logits"]:
         terms["logits"] = head.loss_pred(student.logits, teacher.logits, real, distill.sce)
+        if variances is not None and getattr(head.task, "regression", False):
+            terms["logits"] = terms["logits"] / variances.logits
     return terms
+
+
+def _attention_term(
+    student: list[Tensor], teacher: list[Tensor], mask: Tensor, distill: Distill, variances: TeacherVariances | None
+) -> Tensor:
+    real = mask if distill.masked else None
+    if distill.attention_loss == "maps":
+        return loss_maps(student, teacher, mask, real)
+    if real is None:
+        student, teacher = ([without_padded_keys(a, mask) for a in scores] for scores in (student, teacher))
+    return loss_attention(student, teacher, real, None if variances is None else variances.scores)
 
 
 def teacher_layers(student: PretrainedConfig, teacher: PretrainedConfig, distill: Distill) -> list[int]:
@@ -67,14 +87,41 @@ def teacher_layers(student: PretrainedConfig, teacher: PretrainedConfig, distill
     return layer_map(student.num_hidden_layers, depth) if distill.layer_map == "uniform" else list(range(1, depth + 1))
 
 
-def loss_hidden(student: Sequence[Tensor], teacher: Sequence[Tensor], mask: Tensor | None) -> Tensor:
-    """Σ MSE(H_l^S, H_l^T) over the embedding output and all layers; H is (B, n, d), `mask` (B, n)."""
-    return torch.stack([mse_tokens(s, t, mask) for s, t in zip(student, teacher, strict=True)]).sum()
+def loss_hidden(
+    student: Sequence[Tensor],
+    teacher: Sequence[Tensor],
+    mask: Tensor | None,
+    variances: Sequence[float] | None = None,
+) -> Tensor:
+    """Σ MSE(H_l^S, H_l^T) over the embedding output and all layers; H is (B, n, d), `mask` (B, n).
+
+    With `variances`, each is divided by that of its layer.
+    """
+    return _sum([mse_tokens(s, t, mask) for s, t in zip(student, teacher, strict=True)], variances)
 
 
-def loss_attention(student: Sequence[Tensor], teacher: Sequence[Tensor], mask: Tensor | None) -> Tensor:
+def loss_attention(
+    student: Sequence[Tensor],
+    teacher: Sequence[Tensor],
+    mask: Tensor | None,
+    variances: Sequence[float] | None = None,
+) -> Tensor:
     """Σ MSE(A_l^S, A_l^T) over all layers; A is (B, N_H, n, n), before the softmax and without mask values."""
-    return torch.stack([mse_pairs(s, t, mask) for s, t in zip(student, teacher, strict=True)]).sum()
+    return _sum([mse_pairs(s, t, mask) for s, t in zip(student, teacher, strict=True)], variances)
+
+
+def loss_maps(student: Sequence[Tensor], teacher: Sequence[Tensor], keys: Tensor, queries: Tensor | None) -> Tensor:
+    """Σ KL(softmax(A_l^T) ‖ softmax(A_l^S)) over all layers; A as above, `keys` and `queries` (B, n) mark real tokens.
+
+    Without `queries` those of padding count too, but no map ever has a share of padded keys.
+    """
+    return _sum([kl_maps(s, t, keys, queries) for s, t in zip(student, teacher, strict=True)], None)
+
+
+def _sum(terms: list[Tensor], divisors: Sequence[float] | None) -> Tensor:
+    if divisors is not None:
+        terms = [term / divisor for term, divisor in zip(terms, divisors, strict=True)]
+    return torch.stack(terms).sum()
 
 
 def mse_tokens(student: Tensor, teacher: Tensor, mask: Tensor | None) -> Tensor:
@@ -95,6 +142,18 @@ def mse_pairs(student: Tensor, teacher: Tensor, mask: Tensor | None) -> Tensor:
     real = mask.to(error.dtype)
     over_keys = torch.matmul(error, real[:, :, None])[:, :, 0]  # (B, n)
     return ((over_keys * real).sum(1) / real.sum(1).square()).mean()
+
+
+def kl_maps(student: Tensor, teacher: Tensor, keys: Tensor, queries: Tensor | None) -> Tensor:
+    """KL divergence of the attention of an example's real queries to its real keys, a mean over queries and heads."""
+    padded = ~keys.bool()[:, None, None, :]
+    ours, theirs = (scores.masked_fill(padded, -math.inf).log_softmax(-1) for scores in (student, teacher))
+    difference = (theirs - ours).masked_fill(padded, 0.0)  # ∞ − ∞ for padded keys, which have no share
+    each = (theirs.exp() * difference).sum(-1).mean(1)  # (B, n)
+    if queries is None:
+        return each.mean()
+    real = queries.to(each.dtype)
+    return ((each * real).sum(1) / real.sum(1)).mean()
 
 
 def without_padded_keys(scores: Tensor, mask: Tensor) -> Tensor:

@@ -8,6 +8,7 @@ counter starts at a very large number.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Any
@@ -18,6 +19,7 @@ from torch.optim import AdamW, Optimizer
 
 from ternarybert.recipe import Recipe, Schedule
 from ternarybert.student import QuantizedWeight, quantized_layers
+from ternarybert.student.layers import ALPHA
 
 LOSS_AWARE = ("lat", "laq")  # methods that read the optimizer's second moments
 MANY_STEPS = 1e9  # β₂ = 0.999: 0.999^1e9 underflows to 0, and in float32 1e9 + 1 is 1e9 again
@@ -59,14 +61,13 @@ def clip_norm(gradient: Tensor) -> None:
 
 
 def parameter_groups(model: nn.Module, weight_decay: float) -> list[dict[str, Any]]:
-    """Weight decay for everything but biases and LayerNorm."""
+    """Weight decay for everything but biases, LayerNorm and learned scales."""
     decayed: list[nn.Parameter] = []
     free: list[nn.Parameter] = []
     for name, parameter in model.named_parameters():
         if parameter.requires_grad:
-            (free if name.endswith("bias") or "LayerNorm" in name or "layer_norm" in name else decayed).append(
-                parameter
-            )
+            is_free = name.endswith(("bias", f".{ALPHA}")) or "LayerNorm" in name or "layer_norm" in name
+            (free if is_free else decayed).append(parameter)
     return [{"params": decayed, "weight_decay": weight_decay}, {"params": free, "weight_decay": 0.0}]
 
 
@@ -88,11 +89,23 @@ def make_adamw(model: nn.Module, schedule: Schedule) -> Optimizer:
 OPTIMIZERS: dict[str, Callable[[nn.Module, Schedule], Optimizer]] = {"bertadam": make_bert_adam, "adamw": make_adamw}
 
 
-def learning_rate_factor(progress: float, warmup: float) -> float:
-    """The learning rate rises linearly over the share `warmup` of a run, then falls linearly to 0."""
+def learning_rate_factor(progress: float, schedule: Schedule) -> float:
+    """The learning rate after the share `progress` of a run, relative to its peak: warm-up, decay and tail."""
+    warmup, tail_start = schedule.warmup, 1.0 - schedule.tail
     if progress < warmup:
         return progress / warmup
-    return max(0.0, (1.0 - progress) / (1.0 - warmup))
+    if not schedule.tail:
+        return _decay((1.0 - progress) / (1.0 - warmup), schedule.decay)
+    if progress < tail_start:
+        left = _decay((tail_start - progress) / (tail_start - warmup), schedule.decay)
+        return schedule.tail_rate + (1.0 - schedule.tail_rate) * left
+    return schedule.tail_rate * _decay((1.0 - progress) / schedule.tail, schedule.decay)
+
+
+def _decay(left: float, shape: str) -> float:
+    """From 1 to 0 as the share `left` of the time does, in a line or in half a period of a cosine."""
+    left = max(0.0, left)
+    return left if shape == "linear" else 0.5 - 0.5 * math.cos(math.pi * left)
 
 
 def read_second_moments(student: nn.Module, optimizer: Optimizer, recipe: Recipe) -> None:

@@ -22,6 +22,7 @@ from ternarybert.training.heads import Head, head_of
 from ternarybert.training.models import check_tokenizer, load_tokenizer, load_trained
 from ternarybert.training.report import TeacherReport
 from ternarybert.training.teacher_cache import MEMORY_SHARE, ROW_NUMBER, TeacherCache, fits_in_memory
+from ternarybert.training.variances import TeacherVariances, teacher_variances
 
 
 @dataclass
@@ -34,6 +35,7 @@ class Teacher:
     logits: dict[str, Logits] = field(default_factory=dict)  # on the evaluation sets, once computed
     seconds: float = 0.0  # that it took to compute them
     cache: TeacherCache | None = None
+    measured: TeacherVariances | None = None  # by `variances`
 
     @classmethod
     def load(cls, folder: str | Path, data: TaskData[Any]) -> Teacher:
@@ -88,6 +90,13 @@ class Teacher:
         if self.head.task.class_names:
             confusion = self.head.confusion(self.tokenized, first, self.evaluate()[first])
         return TeacherReport(self.scores(), 4 * sum(weight.numel() for weight in self.model.parameters()), confusion)
+
+    def variances(self, collate: Collator) -> TeacherVariances:
+        """Its variance in every layer, measured once."""
+        if self.measured is None:
+            rows = self.tokenized.train_rows
+            self.measured = teacher_variances(self.model, rows, collate, self.head.logits)
+        return self.measured
 
     def fill_cache(self, progress: Callable[[float], None] = lambda _: None) -> None:
         """Compute the outputs for all training rows now, where they fit, so that no student's time includes it."""

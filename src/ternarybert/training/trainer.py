@@ -18,6 +18,7 @@ import shutil
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import asdict, replace
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -32,12 +33,14 @@ from transformers.trainer_utils import set_seed
 
 from ternarybert.errors import DataError, DivergedError, NonFiniteError, OptionError, OutputError
 from ternarybert.recipe import ONE_STAGE, TERMS, Recipe
+from ternarybert.training.average import AverageWeights
 from ternarybert.training.batches import Batch, Collator, TokenizedData, TrainingBatches
 from ternarybert.training.callbacks import TrainingProgress
 from ternarybert.training.checkpoints import STATE, last_checkpoint, process_file
 from ternarybert.training.device import make_accelerator, random_state, restore_random_state, set_precision
 from ternarybert.training.heads import Head
 from ternarybert.training.history import RunEvaluator
+from ternarybert.training.intervention import TeacherInputs, fed_layers, intervention_probability
 from ternarybert.training.losses import DistillationOutputs, distillation_losses, teacher_layers
 from ternarybert.training.optimizer import OPTIMIZERS, learning_rate_factor, read_second_moments
 from ternarybert.training.options import TrainingOptions
@@ -45,8 +48,10 @@ from ternarybert.training.report import RunReport, versions
 from ternarybert.training.teacher import Teacher
 from ternarybert.training.teacher_cache import ROW_NUMBER
 from ternarybert.training.time_budget import UNLIMITED
+from ternarybert.training.variances import TeacherVariances
 
 LOGS_PER_EVALUATION = 5
+AVERAGE = "average.pt"  # the file of a checkpoint that holds the averaged weights, if there are any
 
 
 class Trainer:
@@ -83,13 +88,16 @@ class Trainer:
         self.log_every = max(1, steps // max(1, options.evaluations) // LOGS_PER_EVALUATION)
         if options.time_budget is not None:
             steps, epochs = UNLIMITED, math.inf
-        self.progress = TrainingProgress(0, steps, model)
+        self.progress = TrainingProgress(0, steps, model, has_time_budget=options.time_budget is not None)
 
         self.cache, self.teacher_layers = None, []
         if teacher is not None:
             teacher.model.to(self.device)
+            self.progress.evaluation_seconds = teacher.seconds * len(self.evaluation_steps)
             self.cache = teacher.cache_for(recipe, self.batches.collate, epochs, self.accelerator.num_processes)
             self.teacher_layers = teacher_layers(model.config, teacher.model.config, recipe.distill)
+        self.variances = self._variances()
+        self.average = AverageWeights(model, recipe.schedule.average) if recipe.schedule.average else None
 
         self.losses: list[dict[str, float]] = []  # logged means
         self.sums: dict[str, float] = {}  # of the loss terms since the last log
@@ -123,6 +131,8 @@ class Trainer:
             self.model.zero_grad()
 
             progress.step += 1
+            if self.average is not None:
+                self.average.update(progress.step, progress.steps)
             self._after_step()  # log, evaluate, save a checkpoint
         if self.evaluator.last_step != progress.step:
             self.evaluate()
@@ -175,11 +185,13 @@ class Trainer:
         weights = self.term_weights()
         inputs = {name: value for name, value in batch.items() if name not in ("labels", ROW_NUMBER)}
         mask, labels, terms = inputs["attention_mask"], batch.get("labels"), {}
-        student = self.student_outputs(inputs, weights)
-        if weights["hidden"] or weights["attention"] or weights["logits"]:
-            teacher = self.teacher_outputs(inputs, weights, batch.get(ROW_NUMBER))
+        fed, teacher = self.fed_layers(), None
+        if any(fed) or weights["hidden"] or weights["attention"] or weights["logits"]:
+            teacher = self.teacher_outputs(inputs, weights, batch.get(ROW_NUMBER), hidden=any(fed))
+        student = self.student_outputs(inputs, weights, teacher if any(fed) else None, fed)
+        if teacher is not None:
             distill, layers = self.recipe.distill, self.teacher_layers
-            terms = distillation_losses(self.head, student, teacher, mask, distill, weights, layers)
+            terms = distillation_losses(self.head, student, teacher, mask, distill, weights, layers, self.variances)
         if weights["labels"]:
             if labels is None:
                 raise DataError("the recipe has a weight for labels (distill.labels), but the data have none")
@@ -192,16 +204,29 @@ class Trainer:
         self.sums["batches"] = self.sums.get("batches", 0.0) + 1
         return loss
 
-    def student_outputs(self, inputs: Batch, weights: dict[str, float]) -> DistillationOutputs:
-        """Ternarize the weights and run the student forward."""
+    def student_outputs(
+        self,
+        inputs: Batch,
+        weights: dict[str, float],
+        teacher: DistillationOutputs | None = None,
+        fed: Sequence[bool] = (),
+    ) -> DistillationOutputs:
+        """Ternarize the weights and run the student forward; with a teacher, the layers in `fed` get its input."""
         try:
             with self.precision():
-                return self._outputs(self.wrapped(**inputs, **_wanted(weights)))
+                if teacher is None:
+                    return self._outputs(self.wrapped(**inputs, **_wanted(weights)))
+                feeder, below = TeacherInputs(self.model), [0, *self.teacher_layers[:-1]]
+                with feeder.feeding([teacher.hidden_states[layer] for layer in below], fed):
+                    outputs = self._outputs(self.wrapped(**inputs, **_wanted(weights)))
+                return replace(outputs, hidden_states=feeder.own_states(outputs.hidden_states))
         except NonFiniteError as error:
             raise self._diverged(str(error), inputs) from error
 
-    def teacher_outputs(self, inputs: Batch, weights: dict[str, float], rows: Tensor | None) -> DistillationOutputs:
-        """The fixed teacher's outputs, from the cache or computed now."""
+    def teacher_outputs(
+        self, inputs: Batch, weights: dict[str, float], rows: Tensor | None, *, hidden: bool = False
+    ) -> DistillationOutputs:
+        """The fixed teacher's outputs, from the cache or computed now; with `hidden`, hidden states in any case."""
         if self.teacher is None:
             raise DataError("the recipe distills (distill.hidden, distill.attention, distill.logits) without a teacher")
         if self.cache is not None and rows is not None:
@@ -209,11 +234,21 @@ class Trainer:
         # Also for a student whose own forward pass must not round: these outputs are not quantized.
         bf16 = torch.autocast(self.device.type, torch.bfloat16, enabled=self.options.bf16)
         with torch.no_grad(), bf16:
-            return self._outputs(self.teacher.model(**inputs, **_wanted(weights)))
+            return self._outputs(self.teacher.model(**inputs, **_wanted(weights, hidden=hidden)))
+
+    @property
+    def done(self) -> float:
+        """The share of the steps that are done; with a time budget an estimate."""
+        return self.progress.step / max(1, self.progress.steps)
+
+    def fed_layers(self) -> list[bool]:
+        """Which layers get the teacher's input in this step; none where the recipe has no intervention."""
+        probability = intervention_probability(self.done, self.recipe.distill.intervention)
+        return fed_layers(len(self.teacher_layers), probability, self.options.seed, self.progress.step)
 
     def term_weights(self) -> dict[str, float]:
         """The weight of each loss term in the stage that the current step falls into."""
-        done, end = self.progress.step / max(1, self.progress.steps), 0.0
+        done, end = self.done, 0.0
         for stage in self.recipe.stages or ONE_STAGE:
             end += stage.share
             if done < end:
@@ -225,7 +260,7 @@ class Trainer:
         budget, schedule = self.options.time_budget, self.recipe.schedule
         done = self.progress.step / self.progress.steps if budget is None else budget.trained
         for group in self.optimizer.param_groups:
-            group["lr"] = schedule.learning_rate * learning_rate_factor(done, schedule.warmup)
+            group["lr"] = schedule.learning_rate * learning_rate_factor(done, schedule)
 
     def log(self) -> None:
         """Every few steps: the mean loss since the last time, and of a student its terms."""
@@ -254,7 +289,8 @@ class Trainer:
     def evaluate(self) -> None:
         """Score the model as it is; the evaluator keeps the best one."""
         budget, writes = self.options.time_budget, self.accelerator.is_main_process
-        with nullcontext() if budget is None else budget.evaluating():
+        averaged = nullcontext() if self.average is None else self.average.applied()
+        with nullcontext() if budget is None else budget.evaluating(), averaged:
             scores = self.evaluator.evaluate(self.model, self.progress.step, self.precision(), writes=writes)
         self._notify("on_evaluate", scores)
         self._track("eval", scores)
@@ -268,6 +304,8 @@ class Trainer:
         if self.accelerator.is_main_process:
             save_model(self.model, str(folder / "model.safetensors"))
             torch.save(self.optimizer.state_dict(), folder / "optimizer.pt")
+            if self.average is not None:
+                torch.save(self.average.state(), folder / AVERAGE)
         self.accelerator.wait_for_everyone()
         if self.accelerator.is_main_process:
             state = {
@@ -277,6 +315,7 @@ class Trainer:
                 "total_loss": self.total_loss,
                 "last_logged": self.last_logged,
                 "time": None if budget is None else budget.state(),
+                "variances": None if self.variances is None else asdict(self.variances),
             }
             (folder / STATE).write_text(json.dumps(state), encoding="utf-8")
             for other in self.work.glob("checkpoint-*"):
@@ -313,6 +352,10 @@ class Trainer:
         # Of several processes on CPUs the device is cpu:0, which torch.load does not know.
         device = "cpu" if self.device.type == "cpu" else self.device
         self.optimizer.load_state_dict(torch.load(folder / "optimizer.pt", device, weights_only=True))
+        if self.average is not None:
+            self.average.load(torch.load(folder / AVERAGE, device, weights_only=True))
+        if self.variances is not None:
+            self.variances = TeacherVariances.from_dict(state["variances"])
         self.progress.step, self.progress.steps = state["step"], state["steps"]
         self.losses, self.total_loss, self.last_logged = state["losses"], state["total_loss"], state["last_logged"]
         if self.options.time_budget is not None:
@@ -369,6 +412,12 @@ class Trainer:
         )
         return batches, schedule.epochs or task.epochs * schedule.stretch
 
+    def _variances(self) -> TeacherVariances | None:
+        """The constants that squared errors are divided by, if the recipe wants that."""
+        if self.teacher is None or self.recipe.distill.normalize == "none":
+            return None
+        return self.teacher.variances(self.batches.collate).of_layers(self.teacher_layers)
+
     def _outputs(self, outputs: Any) -> DistillationOutputs:
         hidden, scores = outputs.hidden_states or (), outputs.attentions or ()
         return DistillationOutputs(self.head.logits(outputs).float(), _float32(hidden), _float32(scores))
@@ -405,8 +454,8 @@ def evaluation_steps(steps: int, evaluations: int) -> set[int]:
     return {-(-steps * i // times) for i in range(1, times + 1)}
 
 
-def _wanted(weights: dict[str, float]) -> dict[str, bool]:
-    return {"output_hidden_states": weights["hidden"] > 0, "output_attentions": weights["attention"] > 0}
+def _wanted(weights: dict[str, float], *, hidden: bool = False) -> dict[str, bool]:
+    return {"output_hidden_states": weights["hidden"] > 0 or hidden, "output_attentions": weights["attention"] > 0}
 
 
 def _float32(values: Sequence[Tensor]) -> list[Tensor]:
