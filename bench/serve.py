@@ -103,7 +103,9 @@ def server(options: argparse.Namespace, *, onnx: Path | None = None) -> Iterator
                 break
         else:
             raise SystemExit("the server did not start")
-        threading.Thread(target=lambda: [print(line, end="", file=sys.stderr) for line in process.stderr], daemon=True).start()
+        threading.Thread(
+            target=lambda: [print(line, end="", file=sys.stderr) for line in process.stderr], daemon=True
+        ).start()
         yield line.split()[2], psutil.Process(process.pid)
     finally:
         process.terminate()
@@ -115,7 +117,20 @@ def wrk(address: str, bodies: Path, clients: int, seconds: float, pause: float =
     with tempfile.NamedTemporaryFile("w", suffix=".lua") as script:
         script.write(SCRIPT)
         script.flush()
-        command = ["wrk", "-t", "1", "-c", str(clients), "-d", f"{seconds:g}s", "--timeout", "30s", "-s", script.name, address]
+        command = [
+            "wrk",
+            "-t",
+            "1",
+            "-c",
+            str(clients),
+            "-d",
+            f"{seconds:g}s",
+            "--timeout",
+            "30s",
+            "-s",
+            script.name,
+            address,
+        ]
         environment = os.environ | {"BODIES": str(bodies), "PAUSE": str(pause)}
         done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
     [line] = [line for line in done.stdout.splitlines() if line.startswith("RESULT ")]
@@ -167,7 +182,9 @@ def percentiles(times: list[float]) -> dict[str, float]:
     return {"count": len(times), "p50": cuts[49], "p95": cuts[94], "p99": cuts[98], "max": max(times)}
 
 
-def overload(address: str, process: psutil.Process, bodies: Path, texts: list[str], rate: float, options: Any) -> dict[str, Any]:
+def overload(
+    address: str, process: psutil.Process, bodies: Path, texts: list[str], rate: float, options: Any
+) -> dict[str, Any]:
     """Ten times as many requests as the server can answer; some clients measure what happens to theirs."""
 
     def measured(clients: int) -> dict[str, Any]:
@@ -215,7 +232,9 @@ print(json.dumps({"rate": done / (time.perf_counter() - start), "p50_single": so
 
 def offline(options: argparse.Namespace, texts: list[str]) -> dict[str, float]:
     command = [sys.executable, "-c", OFFLINE, str(options.folder), str(options.threads * options.workers)]
-    done = subprocess.run([*command, str(options.seconds)], input=json.dumps(texts), capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [*command, str(options.seconds)], input=json.dumps(texts), capture_output=True, text=True, check=True
+    )
     result: dict[str, float] = json.loads(done.stdout)
     return result
 
@@ -261,7 +280,10 @@ def serve_onnx(run: Path, arguments: list[str]) -> None:
             for first in range(0, len(order), 16):
                 part = order[first : first + 16]
                 longest = int(batch.lengths[part].max())
-                feed = {n: np.zeros((len(part), longest), np.int64) for n in ("input_ids", "token_type_ids", "attention_mask")}
+                feed = {
+                    n: np.zeros((len(part), longest), np.int64)
+                    for n in ("input_ids", "token_type_ids", "attention_mask")
+                }
                 for row, index in enumerate(part):
                     length = batch.lengths[index]
                     feed["input_ids"][row, :length] = batch.ids[starts[index] : starts[index] + length]
@@ -288,9 +310,13 @@ def show(loads: list[Load], result: dict[str, Any]) -> None:
     print("|---|---|---|---|---|---|---|---|---|---|")
     for one in loads:
         cells = (f"{one.rate:.0f}", *(f"{value:.1f}" for value in (one.p50, one.p95, one.p99)), one.refused, one.errors)
-        print(f"| {one.side} | {one.clients} | {' | '.join(map(str, cells))} | {one.memory_before:.0f} | {one.memory_after:.0f} |")
+        print(
+            f"| {one.side} | {one.clients} | {' | '.join(map(str, cells))} | {one.memory_before:.0f} | {one.memory_after:.0f} |"
+        )
     most = max(one.rate for one in loads if one.side == "ternarybert" and one.clients == max(result["clients"]))
-    print(f"offline: {result['offline']['rate']:.0f} texts/s; the server reaches {100 * most / result['offline']['rate']:.0f} %")
+    print(
+        f"offline: {result['offline']['rate']:.0f} texts/s; the server reaches {100 * most / result['offline']['rate']:.0f} %"
+    )
     print("idle server, ms: " + ", ".join(f"{name} {value:.2f}" for name, value in result["idle"].items()))
     for phase, values in result.get("overload", {}).items():
         print(f"{phase}: {json.dumps(values, default=lambda x: round(x, 1))}")
@@ -333,7 +359,9 @@ def main() -> None:
             prepare_onnx(options.folder, Path(temporary))
             with server(options, onnx=Path(temporary)) as (address, process):
                 side = "ONNX Runtime int8, same stack"
-                loads += [load(side, f"{address}/predict", process, bodies, n, options.seconds) for n in options.clients]
+                loads += [
+                    load(side, f"{address}/predict", process, bodies, n, options.seconds) for n in options.clients
+                ]
         for other in options.other:
             name, _, address = other.partition("=")
             lines = [options.other_body.replace("TEXT", json.dumps(text)) for text in texts]
