@@ -67,6 +67,9 @@ class ServeLimits(OptionGroup):
     timeout: float = option(
         LIMITS, "Seconds after which a request gets status 503.", "SECONDS", default=60.0, min=0.001
     )
+    read_timeout: float = option(
+        LIMITS, "Seconds that a client has to send its headers, and its body.", "SECONDS", default=10.0, min=0.001
+    )
     shutdown_timeout: float = option(
         LIMITS, "Seconds that accepted requests have when the server is to end.", "SECONDS", default=30.0, min=0
     )

@@ -11,6 +11,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -175,8 +176,7 @@ class QueuedRunner:
         starts = batch.starts()
         types = batch.types
         sequences = [
-            (batch.ids[first:last], None if types is None else types[first:last])
-            for first, last in zip(starts, starts[1:], strict=False)
+            (batch.ids[first:last], None if types is None else types[first:last]) for first, last in pairwise(starts)
         ]
         done = threading.Event()
         job = EngineJob(sequences, output, lambda _: done.set())

@@ -54,7 +54,7 @@ def openapi_document() -> dict[str, Any]:
         "info": {
             "title": "ternarybert",
             "version": __version__,
-            "description": "Packed models over HTTP. Every path also exists below /models/NAME, for the model of that name.",
+            "description": "Packed models over HTTP. Every path also exists below /models/NAME, for that model.",
             "license": {"name": "Apache-2.0", "identifier": "Apache-2.0"},
         },
         "paths": paths,

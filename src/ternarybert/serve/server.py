@@ -16,6 +16,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import partial
 from typing import Any, NoReturn
 
 import uvicorn
@@ -30,7 +31,7 @@ from ternarybert.serve.metrics import ServerMetrics
 from ternarybert.serve.served_model import ServedModel
 from ternarybert.serve.settings import ServerSettings
 
-_HEADER_BYTES, _HEADER_SECONDS = 65536, 10.0
+_HEADER_BYTES = 65536
 _SWITCH_SECONDS = 0.0005  # the engine's thread must not wait 5 ms, Python's default, for the event loop's
 _QUICK_DEATH, _MOST_QUICK_DEATHS = 2.0, 5
 
@@ -66,7 +67,7 @@ def serve_requests(
         model.start()
     config = uvicorn.Config(
         make_app(models, settings, metrics),
-        http=TimedProtocol,
+        http=partial(TimedProtocol, header_seconds=settings.read_timeout),  # type: ignore[arg-type]
         lifespan="off",
         log_config=None,
         access_log=False,
@@ -97,7 +98,7 @@ def serve_requests(
 
 
 def reload_models(models: Mapping[str, ServedModel], metrics: ServerMetrics, use: Callable[..., None]) -> bool:
-    """Load all folders again and hand each model to `use`; whether all could be loaded. One that cannot stays as it was."""
+    """Load all folders again and hand the models to `use`; whether all could be. One that cannot stays as it was."""
     failures = 0
     for name, model in models.items():
         try:
@@ -216,6 +217,10 @@ class WorkerSupervisor:
 class TimedProtocol(HttpToolsProtocol):
     """uvicorn's protocol, but a client that takes too long to send its headers, or sends too many, is disconnected."""
 
+    def __init__(self, *args: Any, header_seconds: float = 10.0, **more: Any) -> None:
+        super().__init__(*args, **more)
+        self._header_seconds = header_seconds
+
     def connection_made(self, transport: Any) -> None:
         """Expect a request."""
         super().connection_made(transport)
@@ -247,7 +252,7 @@ class TimedProtocol(HttpToolsProtocol):
 
     def _expect_headers(self) -> None:
         self._header_bytes = 0
-        self._header_timer = self.loop.call_later(_HEADER_SECONDS, self.transport.close)
+        self._header_timer = self.loop.call_later(self._header_seconds, self.transport.close)
 
 
 def _listen(settings: ServerSettings) -> socket.socket:
