@@ -28,7 +28,7 @@ MODELS = {
 
 def save_models(folder):
     for name, (head, changes) in MODELS.items():
-        save_student(folder / name, head, seed=3, **changes)
+        save_student(folder / name, head, seed=4, **changes)  # the tagger of this seed finds entities
 
 
 class RunningServer:

@@ -83,6 +83,7 @@ def test_every_kind_of_model(open_page, direct):
     text = "we liked the film and hated it"
     ask(page, text=text)
     entities = direct["names"].predict(text).entities
+    assert entities
     assert page.locator("mark").evaluate_all("all => all.map(m => m.firstChild.textContent)") == [
         e.text for e in entities
     ]

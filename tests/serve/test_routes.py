@@ -112,6 +112,7 @@ def test_ner(server, direct):
     assert [[(e["word"], e["entity_group"], e["score"], e["start"], e["end"]) for e in one] for one in several] == [
         [(e.text, e.label, e.score, e.start, e.end) for e in one.entities] for one in tags
     ]
+    assert all(several)
     words = server.ok("/ner", {"model": "names", "inputs": TEXTS[1], "parameters": {"aggregation_strategy": "none"}})
     assert [one["word"] for one in words] == TEXTS[1].split()
 
