@@ -85,7 +85,7 @@ def read_texts(path: Path, count: int) -> list[str]:
 
 def memory(process: psutil.Process) -> float:
     """Megabytes of a process and its children; what they share counts once."""
-    return sum(one.memory_full_info().pss for one in [process, *process.children(recursive=True)]) / 1e6
+    return float(sum(one.memory_full_info().pss for one in [process, *process.children(recursive=True)])) / 1e6
 
 
 @contextmanager
@@ -103,9 +103,7 @@ def server(options: argparse.Namespace, *, onnx: Path | None = None) -> Iterator
                 break
         else:
             raise SystemExit("the server did not start")
-        threading.Thread(
-            target=lambda: [print(line, end="", file=sys.stderr) for line in process.stderr], daemon=True
-        ).start()
+        threading.Thread(target=sys.stderr.writelines, args=(process.stderr,), daemon=True).start()
         yield line.split()[2], psutil.Process(process.pid)
     finally:
         process.terminate()
@@ -159,6 +157,7 @@ class Probe:
         self._connection = http.client.HTTPConnection(self._host, self._port)
 
     def send(self, number: int) -> int:
+        """Send a text and give the status of the answer."""
         body = json.dumps({"inputs": self._texts[number % len(self._texts)]})
         start = time.perf_counter()
         self._connection.request("POST", self._path, body, {"content-type": "application/json"})
@@ -168,6 +167,7 @@ class Probe:
         return response.status
 
     def run(self, until: float) -> None:
+        """Send one text after the other."""
         number = id(self) // 64
         while time.monotonic() < until:
             number += 1
@@ -309,17 +309,22 @@ def show(loads: list[Load], result: dict[str, Any]) -> None:
     print("| side | clients | requests/s | p50 ms | p95 | p99 | refused | errors | MB before | after |")
     print("|---|---|---|---|---|---|---|---|---|---|")
     for one in loads:
-        cells = (f"{one.rate:.0f}", *(f"{value:.1f}" for value in (one.p50, one.p95, one.p99)), one.refused, one.errors)
-        print(
-            f"| {one.side} | {one.clients} | {' | '.join(map(str, cells))} | {one.memory_before:.0f} | {one.memory_after:.0f} |"
-        )
+        times = [f"{value:.1f}" for value in (one.p50, one.p95, one.p99)]
+        used = [f"{value:.0f}" for value in (one.memory_before, one.memory_after)]
+        cells = (one.side, one.clients, f"{one.rate:.0f}", *times, one.refused, one.errors, *used)
+        print(f"| {' | '.join(map(str, cells))} |")
     most = max(one.rate for one in loads if one.side == "ternarybert" and one.clients == max(result["clients"]))
-    print(
-        f"offline: {result['offline']['rate']:.0f} texts/s; the server reaches {100 * most / result['offline']['rate']:.0f} %"
-    )
+    reached = 100 * most / result["offline"]["rate"]
+    print(f"offline: {result['offline']['rate']:.0f} texts/s; the server reaches {reached:.0f} %")
     print("idle server, ms: " + ", ".join(f"{name} {value:.2f}" for name, value in result["idle"].items()))
     for phase, values in result.get("overload", {}).items():
-        print(f"{phase}: {json.dumps(values, default=lambda x: round(x, 1))}")
+        print(f"{phase}: {json.dumps(rounded(values))}")
+
+
+def rounded(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {name: rounded(inner) for name, inner in value.items()}
+    return round(value, 1)
 
 
 def main() -> None:
@@ -337,7 +342,7 @@ def main() -> None:
     parser.add_argument("--max-requests", type=int, default=128)
     parser.add_argument("--other", action="append", default=[], metavar="NAME=URL", help="another server's route")
     parser.add_argument("--other-body", default='{"inputs": TEXT}', help="its request; TEXT is replaced")
-    parser.add_argument("--without", nargs="+", default=[], choices=["onnx", "overload", "offline"])
+    parser.add_argument("--without", nargs="+", default=[], choices=["onnx", "overload"])
     parser.add_argument("--json", type=Path, help="write the result to this file, too")
     options = parser.parse_args()
     if shutil.which("wrk") is None:

@@ -20,7 +20,7 @@ def test_openai(server, vectors):
         np.testing.assert_array_equal(np.array([one.embedding for one in reply.data], np.float32), vectors)
         floats = client.embeddings.create(model="embedder", input=TEXTS[0], encoding_format="float", dimensions=8)
         assert len(floats.data[0].embedding) == 8
-        assert [model.id for model in client.models.list()][0] == "embedder"
+        assert next(model.id for model in client.models.list()) == "embedder"
         with pytest.raises(openai.NotFoundError) as error:
             client.embeddings.create(model="text-embedding-3-small", input="x")
         assert error.value.status_code == 404

@@ -27,7 +27,7 @@ class NetworkOptions(OptionGroup):
     port: int = option(NETWORK, "Port to listen on; 0 for any free one.", default=8080, min=0, max=65535)
     api_key: str | None = option(
         NETWORK,
-        f"Key that requests must have. Better: the variable {API_KEY_VARIABLE} or --api-key-file, which ps does not show.",
+        f"Key that requests must have. ps shows it; better use --api-key-file or the variable {API_KEY_VARIABLE}.",
         "KEY",
     )
     api_key_file: Path | None = option(NETWORK, "File that contains the key.", "FILE")
@@ -103,7 +103,7 @@ def serve(
     limits: ServeLimits,
     engine: ServeEngine,
 ) -> None:
-    """Serve packed models over HTTP, with the routes of text-embeddings-inference and OpenAI, and a page to try them."""
+    """Serve packed models over HTTP, with the routes of text-embeddings-inference and OpenAI, and a page to try."""
     from ternarybert.serve import require_extra
     from ternarybert.serve.settings import ServerSettings, named_folders
 

@@ -38,8 +38,6 @@ _JSON = b"application/json"
 _TIMED = ("embed", "predict", "rerank")
 _POLICY = "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; connect-src 'self'; img-src data:"
 
-Handler = Callable[[RequestRecord, Any], Awaitable[Any]]
-
 
 def make_app(models: Mapping[str, ServedModel], settings: ServerSettings, metrics: ServerMetrics) -> ASGIApp:
     """The application that serves these models."""
@@ -114,7 +112,7 @@ class ServeApp:
         except Exception as error:
             log.error("internal error", exc_info=error, extra={"fields": {"id": identity}})
             failure = RequestFailure("Backend", "internal error", 500)
-        if failure is not None and not begun and not record.cancelled:
+        if failure is not None and not begun and not record.gone:
             await Reply.of(failure, scope["path"]).send(answer, scope["method"])
         self._note(scope, record, failure, status, identity, time.perf_counter() - start)
 
@@ -238,7 +236,7 @@ class PostEndpoint:
 
     def __init__(self, app: ServeApp, body: type, handler: Callable[..., Awaitable[Any]]) -> None:
         self._app, self._handler = app, handler
-        self._decoder = msgspec.json.Decoder(body)
+        self._decoder: msgspec.json.Decoder[Any] = msgspec.json.Decoder(body)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Read, decode, answer."""
@@ -319,13 +317,13 @@ class PostEndpoint:
         reasons: list[str] = []
 
         def stop(reason: str) -> None:
-            if not reasons:
-                reasons.append(reason)
-                task.cancel()
+            reasons.append(reason)
+            task.cancel()
 
         async def watch() -> None:
-            if (await receive())["type"] == "http.disconnect":
-                stop("disconnect")
+            while (await receive())["type"] != "http.disconnect":
+                pass
+            stop("disconnect")
 
         timer = loop.call_later(self._app.settings.timeout, stop, "timeout")
         watcher = loop.create_task(watch())
@@ -334,13 +332,11 @@ class PostEndpoint:
         except asyncio.CancelledError:
             if not reasons:
                 raise
-            record.cancelled = True
-            for cancel in record.cancel:
-                cancel()
-            if reasons[0] == "timeout":
-                record.cancelled = False  # there is somebody to tell
-                raise RequestFailure("Timeout", "there was no answer in time", 503, retry_after=1) from None
-            return None
+            record.stop()
+            record.gone = reasons[0] == "disconnect"
+            if record.gone:
+                return None
+            raise RequestFailure("Timeout", "there was no answer in time", 503, retry_after=1) from None
         finally:
             timer.cancel()
             watcher.cancel()

@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -48,7 +49,14 @@ class RequestRecord:
     queue: float = 0.0
     inference: float = 0.0
     cancelled: bool = False
+    gone: bool = False  # there is no client to answer
     cancel: list[Callable[[], None]] = field(default_factory=list)
+
+    def stop(self) -> None:
+        """Compute nothing more for it."""
+        self.cancelled = True
+        for cancel in self.cancel:
+            cancel()
 
 
 @dataclass(frozen=True)
@@ -115,7 +123,7 @@ class ModelVersion:
         if not truncate and any(map(self.model.text.was_truncated, encodings)):
             raise self._too_long()
         types, given = self.model.text.has_types, iter(encodings)
-        sequences = []
+        sequences: list[tuple[Any, Any]] = []
         for text in texts:
             if isinstance(text, list):
                 sequences.append((self._checked_ids(text, truncate, left), None))
@@ -226,17 +234,18 @@ class RequestRunner:
                 return
             record.tokens = sum(len(ids) for ids, _ in given.sequences)
             record.tokenization = time.perf_counter() - start
-            job = EngineJob(
-                given.sequences, output, lambda job: loop.call_soon_threadsafe(finish, job, given.encodings)
-            )
+            job = EngineJob(given.sequences, output, partial(hand_back, given.encodings))
             record.cancel.append(lambda: version.queue.cancel(job))
             if not record.cancelled:
                 version.queue.put(job)
 
+        def hand_back(encodings: list[Encoding], job: EngineJob) -> None:
+            loop.call_soon_threadsafe(finish, job, encodings)
+
         def finish(job: EngineJob, encodings: list[Encoding]) -> None:
             record.queue, record.inference = job.waited, job.inference
             failure = None if job.error is None else RequestFailure("Backend", "the engine failed")
-            _settle(future, (job.rows, encodings), failure or None)
+            _settle(future, (job.rows, encodings), failure)
 
         self._tokenizing.submit(prepare)
         return await future
