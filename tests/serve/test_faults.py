@@ -99,15 +99,16 @@ def test_wrong_methods_and_paths(server):
         assert "passwd" not in json.dumps(reply)
 
 
+HEAD = b"POST /embed HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\n"
 RAW = {
     "no HTTP": b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + bytes(100),
     "an endless line": b"GET /" + b"a" * 200_000,
-    "a wrong length": b"POST /embed HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\ncontent-length: -5\r\n\r\n",
+    "a wrong length": HEAD + b"content-length: -5\r\n\r\n",
     "two lengths": b"POST /embed HTTP/1.1\r\nhost: x\r\ncontent-length: 1\r\ncontent-length: 2\r\n\r\n",
     "many headers": b"GET /health HTTP/1.1\r\n"
     + b"".join(b"x-%d: %s\r\n" % (i, b"v" * 1000) for i in range(200))
     + b"\r\n",
-    "half a request": b"POST /embed HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\ncontent-length: 50\r\n\r\n{",
+    "half a request": HEAD + b"content-length: 50\r\n\r\n{",
 }
 
 

@@ -259,7 +259,8 @@ def test_torch_is_not_imported(served_folder):
     code = (
         "import sys; from ternarybert.serve import server, app; from ternarybert.serve.metrics import ServerMetrics;"
         "from ternarybert.serve.settings import ServerSettings; from ternarybert.serve.served_model import ServedModel;"
-        f"s = ServerSettings((('m', {str(served_folder / 'answers')!r}),)); m = ServedModel('m', s.models[0][1], s, ServerMetrics());"
+        f"s = ServerSettings((('m', {str(served_folder / 'answers')!r}),));"
+        "m = ServedModel('m', s.models[0][1], s, ServerMetrics());"
         "m.start(); app.make_app({'m': m}, s, ServerMetrics()); m.version.model.predict(('was it fun', 'it was good'));"
         "print({'torch', 'transformers', 'pydantic', 'fastapi'} & set(sys.modules))"
     )
