@@ -13,9 +13,10 @@ import time
 from base64 import b64decode
 from binascii import Error as Base64Error
 from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
 from importlib.resources import files
+from random import getrandbits
 from typing import Any
-from uuid import uuid4
 
 import msgspec
 from starlette.datastructures import Headers
@@ -35,6 +36,7 @@ from ternarybert.serve.settings import ServerSettings
 _PREFIX = re.compile(r"/models/([^/]+)(/.*)?")
 _REQUEST_ID = re.compile(r"[\w.-]{1,128}")
 _JSON = b"application/json"
+ON_DISCONNECT = "ternarybert.disconnect"  # key of the scope: what the protocol calls when the client goes away
 _TIMED = ("embed", "predict", "rerank")
 _POLICY = "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; connect-src 'self'; img-src data:"
 
@@ -88,7 +90,7 @@ class ServeApp:
         start = time.perf_counter()
         headers = Headers(scope=scope)
         given = headers.get("x-request-id", "")
-        identity = given if _REQUEST_ID.fullmatch(given) else uuid4().hex
+        identity = given if given and _REQUEST_ID.fullmatch(given) else f"{getrandbits(128):032x}"
         record = RequestRecord()
         status, begun = 499, False
 
@@ -105,13 +107,10 @@ class ServeApp:
             self._choose_path(scope, record)
             self._check_key(scope["path"], headers)
             await self._router(scope, receive, answer)
-        except RequestFailure as error:
-            failure = error
-        except HTTPException as error:
-            failure = RequestFailure("NotFound", "there is no such route, or not with this method", error.status_code)
+        except ClientGone:
+            record.gone = True
         except Exception as error:
-            log.error("internal error", exc_info=error, extra={"fields": {"id": identity}})
-            failure = RequestFailure("Backend", "internal error", 500)
+            failure = _failure_of(error, identity)
         if failure is not None and not begun and not record.gone:
             await Reply.of(failure, scope["path"]).send(answer, scope["method"])
         self._note(scope, record, failure, status, identity, time.perf_counter() - start)
@@ -191,6 +190,16 @@ class ServeApp:
                 self.metrics.observe(f"te_{prefix}_{name}", seconds)
 
 
+def _failure_of(error: Exception, identity: str) -> RequestFailure:
+    """What the client is told of an error."""
+    if isinstance(error, RequestFailure):
+        return error
+    if isinstance(error, HTTPException):
+        return RequestFailure("NotFound", "there is no such route, or not with this method", error.status_code)
+    log.error("internal error", exc_info=error, extra={"fields": {"id": identity}})
+    return RequestFailure("Backend", "internal error", 500)
+
+
 class Reply:
     """A complete response."""
 
@@ -242,16 +251,20 @@ class PostEndpoint:
         """Read, decode, answer."""
         app, record = self._app, scope["record"]
         self._admit()
-        body = await self._read(scope, receive)
-        self._admit()
-        app.accepted += 1
-        try:
-            content = await self._within_time(self._answer(record, body), record, receive)
-        finally:
-            app.accepted -= 1
-            app.buffered -= len(body)
-        if content is None:  # the client has gone
-            return
+        with RequestWatch(scope) as watch:
+            watch.limit(app.settings.read_timeout)
+            try:
+                body = await self._read(scope, receive)
+            except asyncio.CancelledError:
+                raise watch.failure("the body did not arrive in time", 408) from None
+            watch.limit(app.settings.timeout)
+            try:
+                content = await self._accept(record, body)
+            except asyncio.CancelledError:
+                record.stop()
+                raise watch.failure("there was no answer in time", 503) from None
+            finally:
+                app.buffered -= len(body)
         total = time.perf_counter() - scope["start"]
         headers = {
             "x-compute-type": "cpu",
@@ -263,6 +276,14 @@ class PostEndpoint:
         }
         await Reply(content, "application/json", headers).send(send)
 
+    async def _accept(self, record: RequestRecord, body: bytes) -> bytes:
+        self._admit()
+        self._app.accepted += 1
+        try:
+            return await self._answer(record, body)
+        finally:
+            self._app.accepted -= 1
+
     def _admit(self) -> None:
         if self._app.accepted >= self._app.settings.max_requests:
             raise RequestFailure("Overloaded", "the server is overloaded; try again later", retry_after=1)
@@ -273,10 +294,7 @@ class PostEndpoint:
             raise RequestFailure("Tokenizer", "expected content-type: application/json", 415)
         if (length := headers.get(b"content-length", b"0")).isdigit() and int(length) > limit:
             raise RequestFailure("Validation", f"the body has more than {limit} bytes")
-        try:
-            return await asyncio.wait_for(self._receive_all(receive, limit), self._app.settings.read_timeout)
-        except (asyncio.TimeoutError, TimeoutError):
-            raise RequestFailure("Timeout", "the body did not arrive in time") from None
+        return await self._receive_all(receive, limit)
 
     async def _receive_all(self, receive: Receive, limit: int) -> bytes:
         app, parts, size = self._app, list[bytes](), 0
@@ -284,7 +302,7 @@ class PostEndpoint:
             while True:
                 message = await receive()
                 if message["type"] == "http.disconnect":
-                    raise RequestFailure("Timeout", "the client has gone")
+                    raise ClientGone
                 part = message.get("body", b"")
                 size += len(part)
                 app.buffered += len(part)
@@ -309,37 +327,44 @@ class PostEndpoint:
             raise RequestFailure("Tokenizer", "the body is not valid JSON", 400) from None
         return msgspec.json.encode(reply)
 
-    async def _within_time(self, answer: Awaitable[bytes], record: RequestRecord, receive: Receive) -> bytes | None:
-        """The answer, unless the time is up or the client goes away, which also cancels what is queued."""
-        loop = asyncio.get_running_loop()
-        task = asyncio.current_task()
-        assert task is not None
-        reasons: list[str] = []
 
-        def stop(reason: str) -> None:
-            reasons.append(reason)
-            task.cancel()
+class ClientGone(Exception):
+    """There is nobody to answer."""
 
-        async def watch() -> None:
-            while (await receive())["type"] != "http.disconnect":
-                pass
-            stop("disconnect")
 
-        timer = loop.call_later(self._app.settings.timeout, stop, "timeout")
-        watcher = loop.create_task(watch())
-        try:
-            return await answer
-        except asyncio.CancelledError:
-            if not reasons:
-                raise
-            record.stop()
-            record.gone = reasons[0] == "disconnect"
-            if record.gone:
-                return None
-            raise RequestFailure("Timeout", "there was no answer in time", 503, retry_after=1) from None
-        finally:
-            timer.cancel()
-            watcher.cancel()
+class RequestWatch:
+    """Cancels a request's task when its time is up or its client goes away."""
+
+    def __init__(self, scope: Scope) -> None:
+        self._loop, self._scope = asyncio.get_running_loop(), scope
+        self._task, self._reason = asyncio.current_task(), ""
+        self._timer: asyncio.TimerHandle | None = None
+
+    def __enter__(self) -> RequestWatch:
+        self._scope[ON_DISCONNECT] = partial(self._stop, "disconnect")
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._scope[ON_DISCONNECT] = None
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def limit(self, seconds: float) -> None:
+        """So much time from now on."""
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = self._loop.call_later(seconds, self._stop, "timeout")
+
+    def failure(self, message: str, status: int) -> BaseException:
+        """Why the task was cancelled."""
+        if self._reason == "timeout":
+            return RequestFailure("Timeout", message, status, retry_after=1 if status == 503 else None)
+        return ClientGone() if self._reason else asyncio.CancelledError()
+
+    def _stop(self, reason: str) -> None:
+        if not self._reason and self._task is not None:
+            self._reason = reason
+            self._task.cancel()
 
 
 def _shape(error: msgspec.ValidationError) -> str:

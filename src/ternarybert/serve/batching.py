@@ -7,6 +7,7 @@ Which texts share a batch has no influence on their results (docs/explanation/ex
 
 from __future__ import annotations
 
+import asyncio
 import threading
 import time
 from collections import deque
@@ -27,23 +28,19 @@ class EngineJob:
     """The sequences of one request, and later their rows."""
 
     __slots__ = (
-        "cancelled",
-        "error",
-        "finished",
-        "inference",
-        "missing",
-        "next",
-        "output",
-        "queued",
-        "rows",
-        "sequences",
-        "started",
+        *("cancelled", "error", "finished", "inference", "loop", "missing", "next", "output", "queued"),
+        *("rows", "sequences", "started"),
     )
 
     def __init__(
-        self, sequences: Sequence[tuple[Any, Any]], output: Output, finished: Callable[[EngineJob], None]
+        self,
+        sequences: Sequence[tuple[Any, Any]],
+        output: Output,
+        finished: Callable[[EngineJob], None],
+        loop: asyncio.AbstractEventLoop | None = None,
     ) -> None:
-        self.sequences, self.output, self.finished = sequences, output, finished  # ids, and types or None
+        self.sequences, self.output = sequences, output  # ids, and types or None
+        self.finished, self.loop = finished, loop
         self.rows: list[Floats] = [None] * len(sequences)  # type: ignore[list-item]
         self.next, self.missing = 0, len(sequences)
         self.cancelled = False
@@ -69,7 +66,7 @@ class BatchQueue:
         self._thread.start()
 
     def put(self, job: EngineJob) -> None:
-        """Queue a job; its `finished` is called in the engine's thread, unless it is cancelled before."""
+        """Queue a job. Unless it is cancelled before, its `finished` is called, by its event loop if it has one."""
         job.queued = time.perf_counter()
         with self._ready:
             if self._closed:
@@ -101,9 +98,11 @@ class BatchQueue:
         while parts := self._take():
             self._metrics.add("te_queue_size", -len(parts))
             finished = self._run_batch(parts)
-            for job in finished:
-                job.finished(job)
-            del parts, finished  # while the thread waits, it keeps nothing alive
+            _finish([job for job in finished if job.loop is None])
+            waiting = [job for job in finished if job.loop is not None]
+            if waiting:  # a process has one loop, and waking it for each job would take the engine's time
+                waiting[0].loop.call_soon_threadsafe(_finish, waiting)  # type: ignore[union-attr]
+            del waiting, parts, finished  # while the thread waits, it keeps nothing alive
 
     def _take(self) -> list[tuple[EngineJob, int]]:
         """The next batch: jobs and the index of a sequence of each. Empty at the end."""
@@ -188,6 +187,11 @@ class QueuedRunner:
 
     def close(self) -> None:
         """The engine behind the queue is closed by its owner."""
+
+
+def _finish(jobs: list[EngineJob]) -> None:
+    for job in jobs:
+        job.finished(job)
 
 
 def _batch(sequences: list[tuple[Any, Any]]) -> Batch:

@@ -14,6 +14,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
+from queue import SimpleQueue
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -208,7 +209,16 @@ class RequestRunner:
     def __init__(self, settings: ServerSettings, threads: int = 2) -> None:
         self._settings = settings
         self._tokenizing = ThreadPoolExecutor(threads, "tokenize")
+        self._prepare: SimpleQueue[Callable[[], None]] = (
+            SimpleQueue()
+        )  # quicker than an executor, which counts and waits
+        for _ in range(threads):
+            threading.Thread(target=self._prepare_all, name="prepare", daemon=True).start()
         self._answering = ThreadPoolExecutor(4, "answer")
+
+    def _prepare_all(self) -> None:
+        while True:
+            self._prepare.get()()
 
     async def compute(
         self,
@@ -234,20 +244,17 @@ class RequestRunner:
                 return
             record.tokens = sum(len(ids) for ids, _ in given.sequences)
             record.tokenization = time.perf_counter() - start
-            job = EngineJob(given.sequences, output, partial(hand_back, given.encodings))
+            job = EngineJob(given.sequences, output, partial(finish, given.encodings), loop)
             record.cancel.append(lambda: version.queue.cancel(job))
             if not record.cancelled:
                 version.queue.put(job)
 
-        def hand_back(encodings: list[Encoding], job: EngineJob) -> None:
-            loop.call_soon_threadsafe(finish, job, encodings)
-
-        def finish(job: EngineJob, encodings: list[Encoding]) -> None:
+        def finish(encodings: list[Encoding], job: EngineJob) -> None:
             record.queue, record.inference = job.waited, job.inference
             failure = None if job.error is None else RequestFailure("Backend", "the engine failed")
             _settle(future, (job.rows, encodings), failure)
 
-        self._tokenizing.submit(prepare)
+        self._prepare.put(prepare)
         return await future
 
     async def call(self, record: RequestRecord, function: Callable[..., Any], *arguments: Any) -> Any:
@@ -272,11 +279,6 @@ class RequestRunner:
             return answers
 
         return list(await _in_thread(self._answering, record, work))
-
-    def close(self) -> None:
-        """End the threads."""
-        self._tokenizing.shutdown(wait=False)
-        self._answering.shutdown(wait=False)
 
 
 async def _in_thread(pool: ThreadPoolExecutor, record: RequestRecord, function: Callable[..., Any], *given: Any) -> Any:

@@ -8,6 +8,7 @@ accepted requests are answered; SIGHUP loads the folders of the models again.
 from __future__ import annotations
 
 import asyncio
+import gc
 import os
 import signal
 import socket
@@ -25,7 +26,7 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from ternarybert.errors import OptionError, TernaryBertError
 from ternarybert.runtime.engine import thread_count
 from ternarybert.serve import logs
-from ternarybert.serve.app import make_app
+from ternarybert.serve.app import ON_DISCONNECT, make_app
 from ternarybert.serve.logs import log
 from ternarybert.serve.metrics import ServerMetrics
 from ternarybert.serve.served_model import ServedModel
@@ -63,6 +64,7 @@ def serve_requests(
 ) -> None:
     """Serve in this process."""
     sys.setswitchinterval(_SWITCH_SECONDS)
+    gc.freeze()  # what exists now stays; no collection need look at it
     for model in models.values():
         model.start()
     config = uvicorn.Config(
@@ -227,9 +229,11 @@ class TimedProtocol(HttpToolsProtocol):
         self._expect_headers()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Expect nothing more."""
+        """Expect nothing more, and tell the request that waits for its answer."""
         self._header_timer.cancel()
         super().connection_lost(exc)
+        if self.scope is not None and (tell := self.scope.get(ON_DISCONNECT)) is not None:
+            tell()
 
     def on_message_begin(self) -> None:
         """The first byte of a request."""
