@@ -14,7 +14,7 @@ export PATH := $(abspath $(BIN)):$(PATH)
 , := ,
 .DEFAULT_GOAL := help
 .PHONY: help demo setup check test test-slow test-native sanitize emulate neon fuzz fuzz-folders cover format bench-native
-.PHONY: bench-quantize docs screenshots clean
+.PHONY: bench-quantize bench-serve docs screenshots clean
 
 help: ## show this menu
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -25,7 +25,7 @@ $(VENV)/.installed: Makefile pyproject.toml constraints.txt src/ternarybert/__in
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --upgrade pip
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt \
-		--config-settings=cmake.define.TB_WERROR=ON --editable '.[train,report,docs,dev]'
+		--config-settings=cmake.define.TB_WERROR=ON --editable '.[train,report,serve,docs,dev]'
 	@touch $@
 
 # Only what the demo needs, without the developers' tools. `make demo QUICK=1` takes 3 minutes instead of 12.
@@ -115,6 +115,9 @@ bench-native: ## milliseconds of the native forward pass, random weights
 
 screenshots: setup ## a report as desktop and phone see it, REPORT=FILE (Debian: chromium)
 	$(BIN)/python runs/screenshots.py $(or $(REPORT),$(error say which: REPORT=small/report/report.html)) build/screenshots
+
+bench-serve: setup ## the server under load, FOLDER=packed SENTENCES=file (Debian: wrk)
+	$(BIN)/python bench/serve.py $(FOLDER) $(SENTENCES)
 
 bench-quantize: setup ## throughput of the quantizers
 	$(BIN)/python bench/quantizers.py

@@ -131,6 +131,13 @@ class Model:
             raise UnsupportedModelError(f"{(names or ['this model'])[0]} has no task head; use encode()")
         return self.output
 
+    def prediction(self, text: Text, encoding: Encoding | None, rows: Floats) -> Any:
+        """The prediction for a text from its rows of `output`, for callers that run the engine themselves.
+
+        Only a tagger reads the text and its tokens.
+        """
+        return self._prediction(text, encoding, rows)  # type: ignore[arg-type]
+
     def _prediction(self, text: Text, encoding: Encoding, rows: Floats) -> Any:
         raise NotImplementedError
 

@@ -1,0 +1,375 @@
+"""The ASGI application: what happens to every request before and after its route.
+
+A request gets an id, is refused without the key, is read within limits of size and time, is counted, and waits for its
+answer until it is there, the time is up or the client has gone. No error says more than its cause.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hmac
+import re
+import time
+from base64 import b64decode
+from binascii import Error as Base64Error
+from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
+from importlib.resources import files
+from random import getrandbits
+from typing import Any
+
+import msgspec
+from starlette.datastructures import Headers
+from starlette.exceptions import HTTPException
+from starlette.middleware.cors import CORSMiddleware
+from starlette.routing import Route, Router
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from ternarybert.serve.failures import RequestFailure
+from ternarybert.serve.logs import log
+from ternarybert.serve.metrics import ServerMetrics
+from ternarybert.serve.openapi import openapi_document
+from ternarybert.serve.routes import ROUTES, Api
+from ternarybert.serve.served_model import RequestRecord, ServedModel
+from ternarybert.serve.settings import ServerSettings
+
+_PREFIX = re.compile(r"/models/([^/]+)(/.*)?")
+_REQUEST_ID = re.compile(r"[\w.-]{1,128}")
+_JSON = b"application/json"
+ON_DISCONNECT = "ternarybert.disconnect"  # key of the scope: what the protocol calls when the client goes away
+_TIMED = ("embed", "predict", "rerank")
+_POLICY = "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; connect-src 'self'; img-src data:"
+
+
+def make_app(models: Mapping[str, ServedModel], settings: ServerSettings, metrics: ServerMetrics) -> ASGIApp:
+    """The application that serves these models."""
+    app = ServeApp(Api(models, settings), settings, metrics)
+    if not settings.cors_origins:
+        return app
+    return CORSMiddleware(
+        app, allow_origins=settings.cors_origins, allow_methods=["GET", "POST"], allow_headers=["*"], max_age=600
+    )
+
+
+class ServeApp:
+    """Takes every request."""
+
+    def __init__(self, api: Api, settings: ServerSettings, metrics: ServerMetrics) -> None:
+        self.api, self.settings, self.metrics = api, settings, metrics
+        self.accepted = 0  # requests that have been read and wait for their answer
+        self.buffered = 0  # bytes of bodies in memory
+        posts = [Route(r.path, PostEndpoint(self, r.body, r.handler), methods=["POST"]) for r in ROUTES]
+        page = files("ternarybert.serve").joinpath("page.html").read_bytes()
+        document = msgspec.json.encode(openapi_document())
+        self._router = Router(
+            [
+                *posts,
+                Route("/", PostEndpoint(self, msgspec.Raw, Api.any), methods=["POST"]),
+                *(
+                    Route(path, GetEndpoint(function), methods=["GET"])
+                    for path, function in {
+                        "/": lambda _: Reply(page, "text/html; charset=utf-8", {"content-security-policy": _POLICY}),
+                        "/health": self._health,
+                        "/info": lambda scope: api.info(scope["record"]),
+                        "/metrics": lambda _: Reply(metrics.exposition().encode(), "text/plain; version=0.0.4"),
+                        "/openapi.json": lambda _: Reply(document, "application/json"),
+                        "/v1/models": lambda scope: api.list_models(scope["record"]),
+                        "/v1/models/{name}": lambda scope: api.show_model(
+                            scope["record"], scope["path_params"]["name"]
+                        ),
+                    }.items()
+                ),
+            ],
+            redirect_slashes=False,
+        )
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer a request."""
+        if scope["type"] != "http":
+            return
+        start = time.perf_counter()
+        headers = Headers(scope=scope)
+        given = headers.get("x-request-id", "")
+        identity = given if given and _REQUEST_ID.fullmatch(given) else f"{getrandbits(128):032x}"
+        record = RequestRecord()
+        status, begun = 499, False
+
+        async def answer(message: Message) -> None:
+            nonlocal status, begun
+            if message["type"] == "http.response.start":
+                status, begun = message["status"], True
+                message["headers"] = [*message["headers"], (b"x-request-id", identity.encode())]
+            await send(message)
+
+        failure: RequestFailure | None = None
+        scope["record"], scope["app"], scope["start"] = record, self, start
+        try:
+            self._choose_path(scope, record)
+            self._check_key(scope["path"], headers)
+            await self._router(scope, receive, answer)
+        except ClientGone:
+            record.gone = True
+        except Exception as error:
+            failure = _failure_of(error, identity)
+        if failure is not None and not begun and not record.gone:
+            await Reply.of(failure, scope["path"]).send(answer, scope["method"])
+        self._note(scope, record, failure, status, identity, time.perf_counter() - start)
+
+    def _choose_path(self, scope: Scope, record: RequestRecord) -> None:
+        """/models/NAME/embed is /embed for the model NAME."""
+        if scope["path"].startswith("/models/") and (match := _PREFIX.fullmatch(scope["path"])):
+            record.model = match[1]
+            scope["path"] = match[2] or "/"
+            scope["raw_path"] = scope["path"].encode()
+
+    def _check_key(self, path: str, headers: Headers) -> None:
+        key = self.settings.api_key
+        if key is None or path == "/health":
+            return
+        scheme, _, given = headers.get("authorization", "").partition(" ")
+        if scheme.lower() == "basic":  # browsers ask for it; the name does not matter
+            try:
+                given = b64decode(given).decode().partition(":")[2]
+            except (Base64Error, UnicodeDecodeError):
+                given = ""
+        elif scheme.lower() != "bearer":
+            given = headers.get("x-api-key", "")
+        if not hmac.compare_digest(given.strip().encode(), key.encode()):
+            raise RequestFailure("Unauthorized", "a valid API key is needed")
+
+    def _health(self, scope: Scope) -> Reply:
+        if not all(model.version.queue.alive for model in self.api.models.values()):
+            raise RequestFailure("Unhealthy", "unhealthy")
+        return Reply(b"", "text/plain")
+
+    def _note(
+        self,
+        scope: Scope,
+        record: RequestRecord,
+        failure: RequestFailure | None,
+        status: int,
+        identity: str,
+        total: float,
+    ) -> None:
+        """Metrics and the log's line."""
+        metrics = self.metrics
+        if scope["method"] == "POST":
+            method = "batch" if record.batch else "single"
+            metrics.add("te_request_count", 1, method)
+            if record.task:
+                metrics.add(f"te_{record.task}_count", record.texts)
+            if failure is None and status < 400:
+                metrics.add("te_request_success", 1, method)
+                self._note_success(record, total)
+            else:
+                metrics.add("te_request_failure", 1, failure.metric if failure else "cancelled")
+        if log.isEnabledFor(20):
+            known = scope.get("endpoint") is not None  # other paths may contain anything
+            fields: dict[str, Any] = {
+                "id": identity,
+                "method": scope["method"],
+                "route": scope["path"] if known else "unknown",
+                "status": status,
+                "ms": round(1000 * total, 3),
+            }
+            if record.task:
+                fields |= {"model": record.model, "texts": record.texts, "tokens": record.tokens}
+                fields |= {"queue_ms": round(1000 * record.queue, 3), "inference_ms": round(1000 * record.inference, 3)}
+            log.info("request", extra={"fields": fields})
+
+    def _note_success(self, record: RequestRecord, total: float) -> None:
+        self.metrics.add(f"te_{record.task}_success", record.texts)
+        times = {
+            "duration": total,
+            "tokenization_duration": record.tokenization,
+            "queue_duration": record.queue,
+            "inference_duration": record.inference,
+        }
+        for prefix in ("request", record.task) if record.task in _TIMED else ("request",):
+            for name, seconds in times.items():
+                self.metrics.observe(f"te_{prefix}_{name}", seconds)
+
+
+def _failure_of(error: Exception, identity: str) -> RequestFailure:
+    """What the client is told of an error."""
+    if isinstance(error, RequestFailure):
+        return error
+    if isinstance(error, HTTPException):
+        return RequestFailure("NotFound", "there is no such route, or not with this method", error.status_code)
+    log.error("internal error", exc_info=error, extra={"fields": {"id": identity}})
+    return RequestFailure("Backend", "internal error", 500)
+
+
+class Reply:
+    """A complete response."""
+
+    def __init__(self, body: bytes, kind: str, headers: Mapping[str, str] | None = None, status: int = 200) -> None:
+        self.body, self.status = body, status
+        self.headers = [
+            (b"content-type", kind.encode()),
+            (b"content-length", str(len(body)).encode()),
+            *((name.encode(), value.encode()) for name, value in (headers or {}).items()),
+        ]
+
+    @classmethod
+    def of(cls, failure: RequestFailure, path: str) -> Reply:
+        """The response to a request that failed."""
+        headers = {}
+        if failure.retry_after is not None:
+            headers["retry-after"] = str(failure.retry_after)
+        if failure.status == 401:
+            headers["www-authenticate"] = 'Basic realm="ternarybert"' if path == "/" else "Bearer"
+        return cls(msgspec.json.encode(failure.body(path)), "application/json", headers, failure.status)
+
+    async def send(self, send: Send, method: str = "POST") -> None:
+        """Send it."""
+        await send({"type": "http.response.start", "status": self.status, "headers": self.headers})
+        await send({"type": "http.response.body", "body": b"" if method == "HEAD" else self.body})
+
+
+class GetEndpoint:
+    """A route without a body."""
+
+    def __init__(self, function: Callable[[Scope], Any]) -> None:
+        self._function = function
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer."""
+        result = self._function(scope)
+        reply = result if isinstance(result, Reply) else Reply(msgspec.json.encode(result), "application/json")
+        await reply.send(send, scope["method"])
+
+
+class PostEndpoint:
+    """A route with a JSON body."""
+
+    def __init__(self, app: ServeApp, body: type, handler: Callable[..., Awaitable[Any]]) -> None:
+        self._app, self._handler = app, handler
+        self._decoder: msgspec.json.Decoder[Any] = msgspec.json.Decoder(body)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Read, decode, answer."""
+        app, record = self._app, scope["record"]
+        self._admit()
+        with RequestWatch(scope) as watch:
+            watch.limit(app.settings.read_timeout)
+            try:
+                body = await self._read(scope, receive)
+            except asyncio.CancelledError:
+                raise watch.failure("the body did not arrive in time", 408) from None
+            watch.limit(app.settings.timeout)
+            try:
+                content = await self._accept(record, body)
+            except asyncio.CancelledError:
+                record.stop()
+                raise watch.failure("there was no answer in time", 503) from None
+            finally:
+                app.buffered -= len(body)
+        total = time.perf_counter() - scope["start"]
+        headers = {
+            "x-compute-type": "cpu",
+            "x-compute-tokens": str(record.tokens),
+            "x-total-time": f"{1000 * total:.3f}",
+            "x-tokenization-time": f"{1000 * record.tokenization:.3f}",
+            "x-queue-time": f"{1000 * record.queue:.3f}",
+            "x-inference-time": f"{1000 * record.inference:.3f}",
+        }
+        await Reply(content, "application/json", headers).send(send)
+
+    async def _accept(self, record: RequestRecord, body: bytes) -> bytes:
+        self._admit()
+        self._app.accepted += 1
+        try:
+            return await self._answer(record, body)
+        finally:
+            self._app.accepted -= 1
+
+    def _admit(self) -> None:
+        if self._app.accepted >= self._app.settings.max_requests:
+            raise RequestFailure("Overloaded", "the server is overloaded; try again later", retry_after=1)
+
+    async def _read(self, scope: Scope, receive: Receive) -> bytes:
+        headers, limit = dict(scope["headers"]), self._app.settings.max_body
+        if headers.get(b"content-type", b"").partition(b";")[0].strip().lower() != _JSON:
+            raise RequestFailure("Tokenizer", "expected content-type: application/json", 415)
+        if (length := headers.get(b"content-length", b"0")).isdigit() and int(length) > limit:
+            raise RequestFailure("Validation", f"the body has more than {limit} bytes")
+        return await self._receive_all(receive, limit)
+
+    async def _receive_all(self, receive: Receive, limit: int) -> bytes:
+        app, parts, size = self._app, list[bytes](), 0
+        try:
+            while True:
+                message = await receive()
+                if message["type"] == "http.disconnect":
+                    raise ClientGone
+                part = message.get("body", b"")
+                size += len(part)
+                app.buffered += len(part)
+                if size > limit:
+                    raise RequestFailure("Validation", f"the body has more than {limit} bytes")
+                if app.buffered > app.settings.max_buffered:
+                    raise RequestFailure("Overloaded", "the server is overloaded; try again later", retry_after=1)
+                parts.append(part)
+                if not message.get("more_body"):
+                    return parts[0] if len(parts) == 1 else b"".join(parts)
+        except BaseException:
+            app.buffered -= size
+            raise
+
+    async def _answer(self, record: RequestRecord, body: bytes) -> bytes:
+        try:
+            decoded = self._decoder.decode(body)
+            reply = await self._handler(self._app.api, record, decoded)
+        except msgspec.ValidationError as error:
+            raise RequestFailure("Tokenizer", f"invalid request: {_shape(error)}") from None
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+            raise RequestFailure("Tokenizer", "the body is not valid JSON", 400) from None
+        return msgspec.json.encode(reply)
+
+
+class ClientGone(Exception):
+    """There is nobody to answer."""
+
+
+class RequestWatch:
+    """Cancels a request's task when its time is up or its client goes away."""
+
+    def __init__(self, scope: Scope) -> None:
+        self._loop, self._scope = asyncio.get_running_loop(), scope
+        self._task, self._reason = asyncio.current_task(), ""
+        self._timer: asyncio.TimerHandle | None = None
+
+    def __enter__(self) -> RequestWatch:
+        self._scope[ON_DISCONNECT] = partial(self._stop, "disconnect")
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._scope[ON_DISCONNECT] = None
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def limit(self, seconds: float) -> None:
+        """So much time from now on."""
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = self._loop.call_later(seconds, self._stop, "timeout")
+
+    def failure(self, message: str, status: int) -> BaseException:
+        """Why the task was cancelled."""
+        if self._reason == "timeout":
+            return RequestFailure("Timeout", message, status, retry_after=1 if status == 503 else None)
+        return ClientGone() if self._reason else asyncio.CancelledError()
+
+    def _stop(self, reason: str) -> None:
+        if not self._reason and self._task is not None:
+            self._reason = reason
+            self._task.cancel()
+
+
+def _shape(error: msgspec.ValidationError) -> str:
+    """What was expected and where. Only the shape: msgspec quotes no text, but does quote values of enums."""
+    message = str(error)
+    return (
+        "an unknown value" + message[message.rfind(" - at") :] if message.startswith("Invalid enum value") else message
+    )

@@ -1,0 +1,61 @@
+"""Everything that can be set about a server, as one frozen value."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from ternarybert.errors import OptionError
+
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+
+
+@dataclass(frozen=True)
+class ServerSettings:
+    """What a server runs, where it listens and what it accepts. Sizes are in bytes, times in seconds."""
+
+    models: tuple[tuple[str, str], ...]  # name and folder; the first is the default
+    host: str = "127.0.0.1"
+    port: int = 8080
+    workers: int = 1
+    threads: int | None = None  # of each worker's engine; None: the cores divided among the workers
+    kernel: str | None = None
+    max_length: int | None = None
+    pooling: str = "mean"
+    truncate: bool = False  # what happens to texts that are too long, if a request does not say
+    max_batch_tokens: int = 2048
+    max_requests: int = 128  # accepted at a time, running and waiting, by each worker
+    max_texts: int = 1024
+    max_tokens: int = 65536
+    max_body: int = 2_000_000
+    timeout: float = 60.0
+    read_timeout: float = 10.0
+    shutdown_timeout: float = 30.0
+    api_key: str | None = None
+    cors_origins: tuple[str, ...] = ()
+    log_level: str = "info"
+
+    @property
+    def max_buffered(self) -> int:
+        """Bytes of request bodies that are in memory at a time."""
+        return max(32 * self.max_body, 1 << 24)
+
+
+def named_folders(given: Sequence[str]) -> tuple[tuple[str, str], ...]:
+    """FOLDER and NAME=FOLDER as names and folders; a folder without a name has its own last part as name."""
+    named: dict[str, str] = {}
+    for one in given:
+        name, sign, folder = one.partition("=")
+        if not sign or "/" in name:  # a path may contain =
+            folder = one
+            name = Path(one).resolve().name
+        if not _NAME.fullmatch(name):
+            raise OptionError(
+                f"'{name}' cannot be a model's name; use letters, digits, '.', '_' and '-', as in NAME=FOLDER: {one}"
+            )
+        if name in named:
+            raise OptionError(f"two models are named '{name}'; name one of them differently: NAME={folder}")
+        named[name] = folder
+    return tuple(named.items())

@@ -1,0 +1,297 @@
+"""Keys, limits, overload, disconnects, shutdown, reload, workers, logs and metrics, each with a real server."""
+
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from base64 import b64encode
+from concurrent.futures import ThreadPoolExecutor
+
+import psutil
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from ternarybert.cli.serve import API_KEY_VARIABLE
+from ternarybert.errors import OptionError
+from ternarybert.serve.settings import named_folders
+from tests.cli.shell import command
+
+from .running import RunningServer
+from .test_batching import sentences
+
+HEAVY = {"inputs": sentences(300), "truncate": True}
+
+
+def until(condition, seconds=20):
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end
+        time.sleep(0.01)
+
+
+KEY = "s3cret-key"
+ROUTES = [
+    *(
+        ("GET", path)
+        for path in ("/", "/info", "/metrics", "/openapi.json", "/v1/models", "/v1/models/embedder", "/nothing")
+    ),
+    *(
+        ("POST", path)
+        for path in ("/", "/embed", "/embed_all", "/predict", "/rerank", "/similarity", "/tokenize", "/ner")
+    ),
+    *(("POST", path) for path in ("/qa", "/v1/embeddings", "/v1/rerank", "/v2/rerank", "/models/embedder/embed")),
+]
+
+
+@pytest.fixture(scope="module", params=["option", "variable", "file"])
+def locked(request, served_folder, tmp_path_factory):
+    """A server with a key, given in each way."""
+    arguments, environment = [served_folder / "embedder"], {}
+    if request.param == "option":
+        arguments += ["--api-key", KEY]
+    elif request.param == "variable":
+        environment[API_KEY_VARIABLE] = KEY
+    else:
+        path = tmp_path_factory.mktemp("key") / "key"
+        path.write_text(f"{KEY}\n")
+        arguments += ["--api-key-file", path]
+    with RunningServer(*arguments, environment=environment) as running:
+        yield running
+
+
+def test_without_the_key_every_route_but_health_is_401(locked):
+    assert locked.send("GET", "/health")[0] == 200
+    wrong = [{}, {"authorization": "Bearer wrong"}, {"authorization": f"Bearer {KEY}x"}, {"authorization": "Basic ???"}]
+    for method, path in ROUTES:
+        for headers in wrong:
+            status, found, error = locked.send(method, path, {"inputs": "x"} if method == "POST" else None, headers)
+            assert status == 401 and "www-authenticate" in found, path
+            assert KEY not in json.dumps(error)
+    basic = b64encode(f"any:{KEY}".encode()).decode()
+    for headers in ({"authorization": f"Bearer {KEY}"}, {"authorization": f"Basic {basic}"}, {"x-api-key": KEY}):
+        assert locked.post("/embed", {"inputs": "x"}, headers=headers)[0] == 200
+        assert locked.send("GET", "/", headers=headers)[0] == 200
+
+
+def test_limits(served_folder):
+    limits = ["--max-texts", 3, "--max-tokens", 40, "--max-body", 1000]
+    with RunningServer(served_folder / "embedder", *limits) as server:
+        assert server.post("/embed", {"inputs": ["x"] * 3})[0] == 200
+        for body in ({"inputs": ["x"] * 4}, {"inputs": ["x " * 20] * 2}, {"inputs": "x" * 1000}):
+            status, _, error = server.post("/embed", body)
+            assert (status, error["error_type"]) == (413, "Validation")
+        assert server.post("/tokenize", {"inputs": "x " * 41})[0] == 413
+        assert server.post("/embed_all", {"inputs": "x " * 10})[0] == 413  # an eighth of the tokens
+        assert server.post("/embed", {"inputs": []})[0] == 400
+
+
+def test_overload_is_refused_quickly_and_forgotten(served_folder):
+    with RunningServer(served_folder / "embedder", "--max-requests", 4) as server:
+        statuses, refused = [], []
+
+        def ask(_):
+            start = time.perf_counter()
+            status, headers, error = server.post("/embed", HEAVY)
+            statuses.append(status)
+            if status == 429:
+                refused.append(time.perf_counter() - start)
+                assert int(headers["retry-after"]) >= 1 and error["error_type"] == "Overloaded"
+
+        with ThreadPoolExecutor(40) as pool:
+            list(pool.map(ask, range(160)))
+        assert set(statuses) == {200, 429}
+        assert server.post("/embed", {"inputs": "x"})[0] == 200
+        assert server.metric("te_queue_size") == 0
+        assert server.metric("te_request_failure") == len(refused)
+
+
+def test_a_request_that_takes_too_long(served_folder):
+    with RunningServer(served_folder / "embedder", "--timeout", 0.05) as server:
+        status, headers, error = server.post("/embed", HEAVY | {"inputs": HEAVY["inputs"] * 3})
+        assert (status, error["error_type"]) == (503, "Timeout") and "retry-after" in headers
+        until(lambda: server.metric("te_queue_size") == 0)
+        assert server.post("/embed", {"inputs": "x"})[0] == 200
+
+
+def test_a_disconnect_cancels_what_is_queued(served_folder):
+    with RunningServer(served_folder / "embedder", "--max-batch-tokens", 64) as server:
+        body = json.dumps(HEAVY | {"inputs": HEAVY["inputs"] * 3}).encode()
+        request = (
+            b"POST /embed HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n"
+            % len(body)
+        )
+        for _ in range(5):
+            client = socket.create_connection(("127.0.0.1", server.port))
+            client.sendall(request + body)
+            time.sleep(0.05)
+            client.close()
+        until(lambda: server.metric("te_queue_size") == 0)
+        assert server.metric("te_request_failure") == 5
+        assert server.metric("te_batch_next_size_sum") < 5 * 900
+
+
+def test_sigterm_finishes_what_was_accepted(served_folder):
+    with RunningServer(served_folder / "embedder", "--max-batch-tokens", 64) as server, ThreadPoolExecutor(4) as pool:
+        answers = [pool.submit(server.post, "/embed", HEAVY) for _ in range(4)]
+        until(lambda: server.metric("te_queue_size") > 100)
+        assert server.stop() == 0
+        assert [answer.result()[0] for answer in answers] == [200] * 4
+        assert server.logs[-1]["event"] == "stop"
+
+
+def copied(source, target):
+    """Replace a folder's content, the way a deployment does it."""
+    fresh = target.with_name("fresh")
+    shutil.copytree(source, fresh)
+    if target.exists():
+        target.rename(target.with_name("old"))
+    fresh.rename(target)
+    shutil.rmtree(target.with_name("old"), ignore_errors=True)
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_reload_loses_no_request_and_a_damaged_folder_changes_nothing(served_folder, direct, tmp_path, workers):
+    text, folder = "a good film", tmp_path / "model"
+    copied(served_folder / "two", folder)
+    old, new = (direct[name].predict(text).scores for name in ("two", "classes"))
+    with RunningServer(f"m={folder}", "--workers", workers, "--threads", 1) as server:
+        seen, stop = [], threading.Event()
+
+        def ask():
+            while not stop.is_set():
+                status, _, reply = server.post("/predict", {"inputs": text})
+                seen.append(status == 200 and {one["label"]: one["score"] for one in reply})
+
+        clients = [threading.Thread(target=ask) for _ in range(4)]
+        for client in clients:
+            client.start()
+        try:
+            until(lambda: old in seen)
+            whole = (folder / "model.safetensors").read_bytes()
+            copied(served_folder / "two", folder)
+            (folder / "model.safetensors").write_bytes(whole[:-10])
+            server.process.send_signal(signal.SIGHUP)
+            until(lambda: server.metric("tb_reload_failure") >= 1)
+            failed = [entry for entry in server.logs if entry["event"].startswith("reload failed")]
+            assert failed[0]["error"] == "ContainerError" and failed[0]["model"] == "m"
+            count = len(seen)
+            until(lambda: len(seen) > count + 20)
+            assert new not in seen
+            copied(served_folder / "classes", folder)
+            server.process.send_signal(signal.SIGHUP)
+            until(lambda: server.metric("tb_reload_success") >= workers)
+            until(lambda: seen[-20:] == [new] * 20)
+        finally:
+            stop.set()
+            for client in clients:
+                client.join()
+        assert all(one in (old, new) for one in seen)
+
+
+@pytest.mark.linux_only("reads /proc")
+def test_a_killed_worker_is_replaced_and_the_others_go_on(served_folder):
+    with RunningServer(served_folder / "embedder", "--workers", 2, "--threads", 1) as server:
+        supervisor = psutil.Process(server.process.pid)
+        until(lambda: len(supervisor.children()) == 2)
+        workers = [child.pid for child in supervisor.children()]
+        for _ in range(10):
+            assert server.post("/embed", {"inputs": "x"})[0] == 200
+        until(lambda: server.metric("te_embed_success") == 10)  # summed over the workers
+        os.kill(workers[0], signal.SIGKILL)
+        for _ in range(20):
+            assert server.post("/embed", {"inputs": "x"})[0] == 200
+        until(lambda: workers[0] not in {c.pid for c in supervisor.children()} and len(supervisor.children()) == 2)
+        assert server.metric("tb_worker_restarts") == 1
+        assert server.metric("te_embed_success") == 30  # nothing counted is lost
+        assert server.stop() == 0
+        assert not any(psutil.pid_exists(pid) for pid in workers[1:])
+
+
+def test_logs_have_ids_and_no_texts(served_folder):
+    with RunningServer(served_folder / "embedder") as server:
+        _, headers, _ = server.post("/embed", {"inputs": "dreadful secret"}, headers={"x-request-id": "abc-1"})
+        assert headers["x-request-id"] == "abc-1"
+        assert float(headers["x-total-time"]) >= float(headers["x-inference-time"]) > 0
+        _, headers, _ = server.post("/secret", {"inputs": "dreadful"}, headers={"x-request-id": "not valid\u00e9"})
+        assert len(headers["x-request-id"]) == 32
+        server.post("/embed?q=secret", {"inputs": ["dreadful " * 500]})
+        server.stop()
+        requests = [entry for entry in server.logs if entry["event"] == "request"]
+        assert [(entry["route"], entry["status"]) for entry in requests] == [
+            ("/embed", 200),
+            ("unknown", 404),
+            ("/embed", 413),
+        ]
+        assert requests[0]["id"] == "abc-1" and requests[0]["texts"] == 1 and requests[0]["tokens"] > 2
+        assert "secret" not in "".join(server.lines) and "dreadful" not in "".join(server.lines)
+
+
+def test_metrics_have_teis_names(server):
+    server.ok("/embed", {"inputs": ["x", "y"]})
+    text = server.send("GET", "/metrics")[2].decode()
+    families = {family.name for family in text_string_to_metric_families(text)}
+    assert {"te_queue_size", "te_batch_next_tokens", "te_batch_next_size", "te_request_duration"} <= families
+    assert {f"te_request_{part}_duration" for part in ("tokenization", "queue", "inference")} <= families
+    assert {f"te_embed_{part}" for part in ("count", "success", "duration", "queue_duration")} <= families
+    assert {f"te_request_{part}" for part in ("count", "success", "failure")} <= families
+    assert '\nte_request_count{method="batch"} ' in text and "_total" not in text  # the parser appends it
+
+
+def test_cors_is_off_unless_asked_for(server, served_folder):
+    headers = {"origin": "https://a.example", "access-control-request-method": "POST"}
+    status, found, _ = server.send("OPTIONS", "/embed", headers=headers)
+    assert status == 405 and "access-control-allow-origin" not in found
+    with RunningServer(
+        served_folder / "embedder", "--cors-origin", "https://a.example", "--api-key", KEY
+    ) as open_server:
+        status, found, _ = open_server.send("OPTIONS", "/embed", headers=headers)
+        assert status == 200 and found["access-control-allow-origin"] == "https://a.example"
+        other = open_server.send("OPTIONS", "/embed", headers=headers | {"origin": "https://b.example"})
+        assert "access-control-allow-origin" not in other[1]
+
+
+def test_torch_is_not_imported(served_folder):
+    code = (
+        "import sys; from ternarybert.serve import server, app; from ternarybert.serve.metrics import ServerMetrics;"
+        "from ternarybert.serve.settings import ServerSettings; from ternarybert.serve.served_model import ServedModel;"
+        f"s = ServerSettings((('m', {str(served_folder / 'answers')!r}),));"
+        "m = ServedModel('m', s.models[0][1], s, ServerMetrics());"
+        "m.start(); app.make_app({'m': m}, s, ServerMetrics()); m.version.model.predict(('was it fun', 'it was good'));"
+        "print({'torch', 'transformers', 'pydantic', 'fastapi'} & set(sys.modules))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "set()"
+
+
+def test_names_of_models():
+    assert named_folders(["a/b", "x=c/d", "./e=f/g"]) == (("b", "a/b"), ("x", "c/d"), ("g", "./e=f/g"))
+    for given in (["a/b", "c/b"], ["a b=c"], ["=x"]):
+        with pytest.raises(OptionError):
+            named_folders(given)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "wanted"),
+    [
+        (["nowhere"], "nowhere"),
+        (["{m}", "--pooling", "men"], "men"),
+        (["{m}", "--log-level", "loud"], "loud"),
+        (["{m}", "--api-key", "k", "--api-key-file", "f"], "--api-key-file"),
+        (["{m}", "--api-key", " "], "key"),
+        (["{m}", "--host", "256.0.0.1"], "256.0.0.1"),
+    ],
+)
+def test_mistakes_on_the_command_line(served_folder, arguments, wanted):
+    code, _, err = command("serve", *(one.format(m=served_folder / "embedder") for one in arguments))
+    assert code == 2 and wanted in err
+
+
+def test_the_extra_is_named_if_it_is_missing(monkeypatch):
+    monkeypatch.setattr("ternarybert.serve.find_spec", lambda name: None)
+    code, _, err = command("serve", "folder")
+    assert code == 2 and "ternarybert[serve]" in err and "uvicorn" in err
