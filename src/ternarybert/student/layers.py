@@ -60,8 +60,9 @@ def _count_update(optimizer: Optimizer, *_: Any) -> None:
     for group in optimizer.param_groups:
         if group.get("fused"):
             for parameter in group["params"]:
-                if _COUNTED.get(id(parameter)) is parameter:
-                    increment_version(parameter)
+                counted = _COUNTED.get(id(parameter))
+                if counted is not None and counted is parameter:
+                    increment_version(counted)
 
 
 SecondMoment = Callable[[], Tensor | None]  # the optimizer's, for LAT and LAQ; None before the first step
