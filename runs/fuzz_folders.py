@@ -177,7 +177,7 @@ def main() -> None:
     from tests.runtime.folders import save_student  # the tests' tiny student, with torch
 
     with tempfile.TemporaryDirectory() as place:
-        original = save_student(Path(place, "original"), "ForSequenceClassification")
+        original = save_student(Path(place, "original"), "ForSequenceClassification")  # type: ignore[no-untyped-call]
         copied = Path(shutil.copytree(original, Path(place, "copy")))
         print(fuzz(original, copied, range(options.seed, options.seed + options.folders)))
 
