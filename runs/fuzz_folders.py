@@ -20,6 +20,7 @@ import tempfile
 import time
 import warnings
 from collections.abc import Callable
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -174,7 +175,7 @@ def main() -> None:
     options = parser.parse_args()
     warnings.simplefilter("ignore")
     sys.path.insert(0, str(Path(__file__).parents[1]))
-    from tests.runtime.folders import save_student  # the tests' tiny student, with torch
+    save_student = import_module("tests.runtime.folders").save_student  # the tests' tiny student, with torch
 
     with tempfile.TemporaryDirectory() as place:
         original = save_student(Path(place, "original"), "ForSequenceClassification")

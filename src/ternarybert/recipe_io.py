@@ -153,8 +153,8 @@ def _strict_loader() -> Any:
 
         def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
             if self.check_event(yaml.AliasEvent):
-                alias = self.peek_event().anchor  # type: ignore[no-untyped-call]
-                raise RecipeError(f"the alias '*{show(alias)}' is not allowed; write the value again")
+                alias = show(self.peek_event().anchor)  # type: ignore[no-untyped-call]
+                raise RecipeError(f"the alias '*{alias}' is not allowed; write the value again")
             return super().compose_node(parent, index)
 
         def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
