@@ -17,7 +17,7 @@ ALLOWED = {
     "student": {"quantize"},
     "augment": {"data", "packed"},
     "training": {"student", "quantize", "data", "packed", "augment"},
-    "compare": {"training", "student", "quantize", "data", "packed"},
+    "compare": {"training", "student", "quantize", "augment", "data", "packed"},
     "hf": {"packed", "student", "quantize"},
     "runtime": {"packed", "data"},
     "bench": {"runtime", "packed", "hf"},
