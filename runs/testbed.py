@@ -164,7 +164,8 @@ class Bed:
         folder = self.folder / "teacher"
         if not folder.exists():
             log(f"{self.model} {self.name}: fine-tuning the teacher")
-            options = TrainingOptions(device="cpu", seed=TEACHER_SEED, evaluations=3, keep_last=True, force=True)
+            resume = folder.with_name("teacher.work").exists()
+            options = TrainingOptions(device="cpu", seed=TEACHER_SEED, evaluations=3, keep_last=True, resume=resume)
             finetune(self.source, data, folder, None, options)
         return str(folder)
 
