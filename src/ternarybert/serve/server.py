@@ -232,7 +232,8 @@ class TimedProtocol(HttpToolsProtocol):
         """Expect nothing more, and tell the request that waits for its answer."""
         self._header_timer.cancel()
         super().connection_lost(exc)
-        if self.scope is not None and (tell := self.scope.get(ON_DISCONNECT)) is not None:
+        scope: Any = self.scope  # None before the first request
+        if scope is not None and (tell := scope.get(ON_DISCONNECT)) is not None:
             tell()
 
     def on_message_begin(self) -> None:
