@@ -17,17 +17,18 @@ ALLOWED = {
     "student": {"quantize"},
     "augment": {"data", "packed"},
     "training": {"student", "quantize", "data", "packed", "augment"},
-    "compare": {"training", "student", "quantize", "augment", "data", "packed"},
+    "compare": {"training", "augment", "student", "quantize", "data", "packed"},
     "hf": {"packed", "student", "quantize"},
     "runtime": {"packed", "data"},
     "bench": {"runtime", "packed", "hf"},
     "report": {"bench", "packed", "data", "student", "training"},
+    "serve": {"runtime"},
     "doctor": {"bench", "runtime", "packed"},
     "demo": {"bench", "training", "runtime", "packed", "data"},
 }
 ALLOWED["cli"] = set(ALLOWED)
 TOP = {"errors", "families", "recipe", "recipe_io", "numerics", "native", "storage", "__init__", "__main__"}
-TORCH_FREE = {"packed", "runtime", "data", "doctor", *TOP}
+TORCH_FREE = {"packed", "runtime", "data", "serve", "doctor", *TOP}
 HEAVY = {"torch", "transformers"}
 
 

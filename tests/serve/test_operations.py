@@ -177,7 +177,8 @@ def test_reload_loses_no_request_and_a_damaged_folder_changes_nothing(served_fol
             (folder / "model.safetensors").write_bytes(whole[:-10])
             server.process.send_signal(signal.SIGHUP)
             until(lambda: server.metric("tb_reload_failure") >= 1)
-            failed = [entry for entry in server.logs if entry["event"].startswith("reload failed")]
+            failed = []
+            until(lambda: failed or failed.extend(e for e in server.logs if e["event"].startswith("reload failed")))
             assert failed[0]["error"] == "ContainerError" and failed[0]["model"] == "m"
             count = len(seen)
             until(lambda: len(seen) > count + 20)

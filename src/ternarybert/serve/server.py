@@ -232,9 +232,9 @@ class TimedProtocol(HttpToolsProtocol):
         """Expect nothing more, and tell the request that waits for its answer."""
         self._header_timer.cancel()
         super().connection_lost(exc)
-        on_disconnect: Any = None if self.scope is None else self.scope.get(ON_DISCONNECT)
-        if on_disconnect is not None:
-            on_disconnect()
+        scope: Any = self.scope  # None before the first request
+        if scope is not None and (tell := scope.get(ON_DISCONNECT)) is not None:
+            tell()
 
     def on_message_begin(self) -> None:
         """The first byte of a request."""
