@@ -53,7 +53,7 @@ def pack(
     To make a model ternary, use `ternarybert ternarize`.
     """
     from ternarybert import packed
-    from ternarybert.packed.hf_folder import pack_plain, repack, tokenizer_files
+    from ternarybert.packed.hf_folder import copied_files, pack_plain, repack
     from ternarybert.packed.inspect import inspect_model
     from ternarybert.storage import check_not_input
 
@@ -71,7 +71,7 @@ def pack(
         else:
             model, recipes = pack_plain(source, _recipe(options), packing=packing), {}
         packed.write(
-            out, model, extra_files={**tokenizer_files(source), **recipes}, half=options.half, force=options.force
+            out, model, extra_files={**copied_files(source), **recipes}, half=options.half, force=options.force
         )
         sizes = inspect_model(packed.read(out))
     typer.echo(f"{out}: {sizes.bits}, {sizes.mib:.2f} MiB of tensors, {sizes.ratio:.1f} times smaller than float32")

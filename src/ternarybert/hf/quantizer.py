@@ -28,6 +28,7 @@ from transformers.utils.quantization_config import QuantizationConfigMixin
 
 from ternarybert import packed
 from ternarybert.errors import NotPackedError, PackedConfigError, UnsafeFileError, UnsupportedModelError
+from ternarybert.families import family_of
 from ternarybert.hf.layers import CODES, SCALE, FromFolder, convert_layer, float32_array, layers_from_folder
 from ternarybert.packed import PackedModel, PackedTensor
 from ternarybert.packed.codec import Coding
@@ -77,6 +78,7 @@ class TernaryBertQuantizer(HfQuantizer):  # type: ignore[misc]
         if checkpoint_files is None or [Path(file).name for file in checkpoint_files] != [WEIGHTS]:
             raise UnsafeFileError(f"a packed model must be loaded from {WEIGHTS}, got {checkpoint_files}")
         content = packed.read(Path(checkpoint_files[0]).parent)
+        _leave_out_pooler(model, content)
         make_student(model, recipe_of(content))
         tensors = tensors_by_model_name(model, content)
         check_tensors_of_model(model, tensors)
@@ -157,6 +159,15 @@ def check_tensors_of_model(model: PreTrainedModel, tensors: Tensors) -> None:
                 f"tensor '{name}' is {tensor.shape}, but {type(model).__name__} has {tuple(parameter.shape)}"
             )
         _check_kind(name, tensor, layers.get(name))
+
+
+def _leave_out_pooler(model: PreTrainedModel, content: PackedModel) -> None:
+    """Remove the pooler of a bare encoder whose folder has none, as of an embedder; it would be random."""
+    family = family_of(model.config)
+    pooler, _, dense = (family.w_p or "").partition(".")
+    if dense and model.base_model is model and getattr(model, pooler, None) is not None:
+        if not any(name.endswith(f"{family.w_p}.weight") for name in content.tensors):
+            setattr(model, pooler, None)
 
 
 def coding_of(layer: QuantizedWeight, tensor: PackedTensor | Float | None) -> Coding:
