@@ -22,6 +22,9 @@ ALLOWED = {
     "runtime": {"packed", "data"},
     "bench": {"runtime", "packed", "hf"},
     "report": {"bench", "packed", "data", "student", "training"},
+    "embedding_evaluation": {"training", "runtime", "packed", "data"},
+    "search": {"runtime", "data"},
+    "mteb_model": {"runtime"},
     "doctor": {"bench", "runtime", "packed"},
     "demo": {"bench", "training", "runtime", "packed", "data"},
 }

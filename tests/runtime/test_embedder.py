@@ -118,7 +118,7 @@ def test_options_of_encode(folder):
         short = model.encode(TEXTS[:3], truncate_dim=8, normalize=True)
         expected = student.encode(TEXTS[:3], truncate_dim=8, normalize_embeddings=True)
         np.testing.assert_allclose(short, expected, **CLOSE)
-        with pytest.raises(InputError, match="33.*32"):
+        with pytest.raises(InputError, match=r"33.*32"):
             model.encode("fun", truncate_dim=33)
         assert model.encode([]).shape == (0, 32)
         assert np.isfinite(model.encode("")).all()
@@ -150,7 +150,7 @@ def test_precisions_are_those_of_the_library(precision):
 
 def test_8_bits_need_ranges(folder):
     with load(folder) as model:
-        with pytest.raises(InputError, match="'int8'.*ranges"):
+        with pytest.raises(InputError, match=r"'int8'.*ranges"):
             model.encode("fun", precision="int8")
         ranges = calibration_ranges(model.encode(TEXTS[:3]))
         one = model.encode("fun", precision="int8", ranges=ranges)
@@ -196,39 +196,40 @@ def test_rank_needs_one_output(folders):
         model.rank("was it fun", ["a film"])
 
 
-def broken(folder, how):
-    """Damage a file of the modules."""
-    modules = json.loads((folder / "modules.json").read_text())
-    if how == "pooling":
-        add_modules(folder, pooling="lasttoken")
-    elif how == "module":
-        modules[2]["type"] = "sentence_transformers.models.LSTM"
-    elif how == "no pooling":
-        del modules[1]
-    elif how == "outside":
-        modules[1]["path"] = "../1_Pooling"
-    elif how == "inner folder":
-        modules[0]["path"] = "0_Transformer"
-    elif how == "dense width":
-        add_modules(folder, dense=8, width=30)
-    elif how == "dense activation":
-        add_modules(folder, dense=8, activation="torch.nn.modules.activation.Mish")
-    elif how == "dense weights":
-        (add_modules(folder, dense=8) / "2_Dense" / "model.safetensors").unlink()
-    elif how == "dense shape":
-        write_json(add_modules(folder, dense=8) / "2_Dense" / "config.json", {"in_features": 32, "out_features": 9})
-    elif how == "length":
-        write_json(folder / "sentence_bert_config.json", {"max_seq_length": "long"})
-    elif how == "prompts":
-        write_json(folder / "config_sentence_transformers.json", {"prompts": ["query"]})
-    elif how == "default prompt":
-        write_json(folder / "config_sentence_transformers.json", {"default_prompt_name": "query"})
-    elif how == "similarity":
-        write_json(folder / "config_sentence_transformers.json", {"similarity_fn_name": "hamming"})
-    elif how == "not JSON":
-        (folder / "1_Pooling" / "config.json").write_text("{")
-    if how in ("module", "no pooling", "outside", "inner folder"):
+def change_list(change):
+    """Change modules.json."""
+
+    def apply(folder):
+        modules = json.loads((folder / "modules.json").read_text())
+        change(modules)
         write_json(folder / "modules.json", modules)
+
+    return apply
+
+
+def settings(**values):
+    return lambda folder: write_json(folder / "config_sentence_transformers.json", values)
+
+
+DAMAGE = {
+    "pooling": lambda folder: add_modules(folder, pooling="lasttoken"),
+    "module": change_list(lambda modules: modules[2].update(type="sentence_transformers.models.LSTM")),
+    "no pooling": change_list(lambda modules: modules.pop(1)),
+    "outside": change_list(lambda modules: modules[1].update(path="../1_Pooling")),
+    "inner folder": change_list(lambda modules: modules[0].update(path="0_Transformer")),
+    "dense width": lambda folder: add_modules(folder, dense=8, width=30),
+    "dense activation": lambda folder: add_modules(folder, dense=8, activation="torch.nn.modules.activation.Mish"),
+    "dense weights": lambda folder: (add_modules(folder, dense=8) / "2_Dense" / "model.safetensors").unlink(),
+    "dense shape": lambda folder: write_json(
+        add_modules(folder, dense=8) / "2_Dense" / "config.json", {"in_features": 32, "out_features": 9}
+    ),
+    "length": lambda folder: write_json(folder / "sentence_bert_config.json", {"max_seq_length": "long"}),
+    "lower case": lambda folder: write_json(folder / "sentence_bert_config.json", {"do_lower_case": True}),
+    "prompts": settings(prompts=["query"]),
+    "default prompt": settings(default_prompt_name="query"),
+    "similarity": settings(similarity_fn_name="hamming"),
+    "not JSON": lambda folder: (folder / "1_Pooling" / "config.json").write_text("{"),
+}
 
 
 @pytest.mark.parametrize(
@@ -244,6 +245,7 @@ def broken(folder, how):
         ("dense weights", UnsafeFileError, "2_Dense"),
         ("dense shape", PackedTensorError, r"\(8, 32\).*\(9, 32\)"),
         ("length", PackedConfigError, "long"),
+        ("lower case", UnsupportedModelError, "do_lower_case"),
         ("prompts", PackedConfigError, "query"),
         ("default prompt", PackedConfigError, "query"),
         ("similarity", UnsupportedModelError, "hamming"),
@@ -252,14 +254,14 @@ def broken(folder, how):
 )
 def test_modules_that_cannot_be_used_are_named(tmp_path, how, error, named):
     made = packed_embedder(tmp_path / "model")
-    broken(made, how)
+    DAMAGE[how](made)
     with pytest.raises(error, match=named):
         load(made)
 
 
 def test_a_folder_without_modules_has_none(tmp_path):
     assert not has_modules(tmp_path)
-    with pytest.raises(PackedError, match="modules.json"):
+    with pytest.raises(PackedError, match=r"modules\.json"):
         read_modules(tmp_path)
 
 
@@ -267,5 +269,5 @@ def test_an_unknown_model_is_named(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     with pytest.raises(NotPackedError, match="pip install ternarybert-minilm"):
         load("minilm")
-    with pytest.raises(NotPackedError, match="'./minilm'|'minilm'"):
+    with pytest.raises(NotPackedError, match=r"'minilm'"):
         load("./minilm")

@@ -165,9 +165,9 @@ def _leave_out_pooler(model: PreTrainedModel, content: PackedModel) -> None:
     """Remove the pooler of a bare encoder whose folder has none, as of an embedder; it would be random."""
     family = family_of(model.config)
     pooler, _, dense = (family.w_p or "").partition(".")
-    if dense and model.base_model is model and getattr(model, pooler, None) is not None:
-        if not any(name.endswith(f"{family.w_p}.weight") for name in content.tensors):
-            setattr(model, pooler, None)
+    has_pooler = any(name.endswith(f"{family.w_p}.weight") for name in content.tensors)
+    if dense and not has_pooler and model.base_model is model and getattr(model, pooler, None) is not None:
+        setattr(model, pooler, None)
 
 
 def coding_of(layer: QuantizedWeight, tensor: PackedTensor | Float | None) -> Coding:

@@ -3,13 +3,13 @@
 Names and arithmetic are those of sentence-transformers (`quantize_embeddings`, `similarity`), so that vectors from
 either library can be mixed:
 
-| precision | of each dimension                                                                | bytes of 384 dimensions |
-|-----------|----------------------------------------------------------------------------------|------|
-| float32   | the number                                                                       | 1536 |
-| int8      | floor((x - start) / step) - 128, with 255 steps between the ends of its range    | 384  |
-| uint8     | the same without the 128                                                         | 384  |
-| binary    | whether it is above 0, eight to a byte, minus 128                                | 48   |
-| ubinary   | the same without the 128                                                         | 48   |
+| precision | of each dimension                                                                | bytes of 384 |
+|-----------|----------------------------------------------------------------------------------|--------------|
+| float32   | the number                                                                       | 1536         |
+| int8      | floor((x - start) / step) - 128, with 255 steps between the ends of its range    | 384          |
+| uint8     | the same without the 128                                                         | 384          |
+| binary    | whether it is above 0, eight to a byte, minus 128                                | 48           |
+| ubinary   | the same without the 128                                                         | 48           |
 
 The 8-bit kinds need the range of every dimension, an array (2, dimensions) of starts and ends. All vectors that are
 compared must have the same ones: take them once from a sample of your texts with `calibration_ranges`.
