@@ -31,9 +31,7 @@ def test_scored_pairs_are_for_evaluation(tmp_path):
     data = load_texts(write(tmp_path / "texts.txt", "one\ntwo\nthree"), pairs)
     assert len(data.train) == 3 and data.task.has_references(data.evals["dev"])
     assert texts_of(data.evals["dev"]) == ["a film", "fun", "good", "a movie", "dull", "great"]
-    assert (
-        len(load_texts(pairs).train) + len(load_texts(pairs).evals["dev"]) == 6
-    )  # to learn from, scores do not matter
+    assert len(load_texts(pairs).train) + len(load_texts(pairs).evals["dev"]) == 6  # scores do not matter
 
 
 def test_scores_are_correlations_and_the_cosine_to_the_teacher(tmp_path):

@@ -18,8 +18,8 @@ from ternarybert.cli.console import (
 )
 from ternarybert.cli.data import describe, load_data
 from ternarybert.cli.options import (
-    ENGINE,
     DATA,
+    ENGINE,
     DataOptions,
     JsonOption,
     OptionGroup,
@@ -118,7 +118,10 @@ def _evaluate_vectors(
 
     refuse(
         "with --sts, --pairs and --retrieval",
-        **{"eval": data.evaluation, "task": data.task, "data": data.data, "max_length": data.max_length},
+        eval=data.evaluation,
+        task=data.task,
+        data=data.data,
+        max_length=data.max_length,
         batch_size=options.batch_size,
         device=options.device,
     )
