@@ -23,7 +23,7 @@ ALLOWED = {
     "bench": {"runtime", "packed", "hf"},
     "report": {"bench", "packed", "data", "student", "training"},
     "embedding_evaluation": {"training", "runtime", "packed", "data"},
-    "search": {"runtime", "data"},
+    "search": {"runtime", "packed", "data"},
     "mteb_model": {"runtime"},
     "doctor": {"bench", "runtime", "packed"},
     "demo": {"bench", "training", "runtime", "packed", "data"},

@@ -1,23 +1,21 @@
 """The real mteb runs a packed model, offline, on made-up tasks, and gets the figures that we get."""
 
+import mteb
 import numpy as np
 import pytest
+from datasets import Dataset, DatasetDict
+from mteb.abstasks.sts import AbsTaskSTS
+from mteb.abstasks.task_metadata import TaskMetadata
+from mteb.models.models_protocols import EncoderProtocol
 
-mteb = pytest.importorskip("mteb", reason="mteb is not installed: pip install mteb")
-
-from datasets import Dataset, DatasetDict  # noqa: E402
-from mteb.abstasks.sts import AbsTaskSTS  # noqa: E402
-from mteb.abstasks.task_metadata import TaskMetadata  # noqa: E402
-from mteb.models.models_protocols import EncoderProtocol  # noqa: E402
-
-from ternarybert.data.embedding import cosines  # noqa: E402
-from ternarybert.data.metrics import spearman  # noqa: E402
-from ternarybert.errors import UnsupportedModelError  # noqa: E402
-from ternarybert.mteb_model import MtebModel  # noqa: E402
-from ternarybert.runtime import load  # noqa: E402
-from tests.embedders import PROMPTS, packed_embedder  # noqa: E402
-from tests.runtime.folders import save_student  # noqa: E402
-from tests.training.conftest import rows  # noqa: E402
+from ternarybert.data.embedding import cosines
+from ternarybert.data.metrics import spearman
+from ternarybert.errors import UnsupportedModelError
+from ternarybert.mteb_model import MtebModel
+from ternarybert.runtime import load
+from tests.embedders import PROMPTS, packed_embedder
+from tests.runtime.folders import save_student
+from tests.training.conftest import rows
 
 FIRST = rows(24)["text"]
 SECOND = [f"i hated {text}" for text in reversed(FIRST)]
@@ -42,6 +40,11 @@ class MadeSts(AbsTaskSTS):
     def load_data(self, **_):
         made = Dataset.from_dict({"sentence1": FIRST, "sentence2": SECOND, "score": SCORES})
         self.dataset, self.data_loaded = DatasetDict({"test": made}), True
+
+
+@pytest.fixture(autouse=True)
+def no_cache_at_home(tmp_path, monkeypatch):
+    monkeypatch.setenv("MTEB_CACHE", str(tmp_path))
 
 
 @pytest.fixture(scope="module")

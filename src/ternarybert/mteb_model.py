@@ -35,9 +35,7 @@ class MtebModel:
             raise UnsupportedModelError(f"'{model}' is a {type(loaded).__name__}, not an embedder (no modules.json)")
         self.model, self.revision = loaded, revision
 
-    def encode(
-        self, inputs: Iterable[Mapping[str, Any]], *, prompt_type: Any = None, **_: Any
-    ) -> NDArray[np.float32]:
+    def encode(self, inputs: Iterable[Mapping[str, Any]], *, prompt_type: Any = None, **_: Any) -> NDArray[np.float32]:
         """Vectors of batches of texts; `prompt_type` is query, document or none."""
         texts = [text for batch in inputs for text in batch["text"]]
         kind = getattr(prompt_type, "value", prompt_type)
