@@ -123,7 +123,7 @@ def test_nothing_to_search_in(folder, tmp_path):
 
 def test_other_models_are_refused(notes, tmp_path_factory):
     plain = save_student(tmp_path_factory.mktemp("plain") / "model", "Model")
-    with pytest.raises(UnsupportedModelError, match="modules.json"):
+    with pytest.raises(UnsupportedModelError, match=r"modules\.json"):
         search(notes, "fun", model=plain)
 
 

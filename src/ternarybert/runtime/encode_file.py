@@ -10,7 +10,6 @@ output, as OUTPUT.ranges.npy: queries need the same.
 
 from __future__ import annotations
 
-import os
 import secrets
 import time
 from collections.abc import Callable, Iterator
@@ -84,7 +83,7 @@ def encode_file(
     draft = place.with_name(f".{place.name}.{secrets.token_hex(4)}")
     try:
         width, dtype = (_write_parquet if place.suffix == ".parquet" else _write_npy)(draft, chunks(), total)
-        os.replace(draft, place)
+        draft.replace(place)
     except OSError as error:
         raise OutputError(f"{place} cannot be written: {error.strerror or error}") from error
     finally:

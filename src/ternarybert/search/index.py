@@ -191,7 +191,7 @@ class VectorIndex:
         draft = self.file.with_name(f"{self.file.name}.{secrets.token_hex(4)}")
         try:
             draft.write_bytes(buffer.getvalue())
-            os.replace(draft, self.file)
+            draft.replace(self.file)
         except OSError as error:
             draft.unlink(missing_ok=True)
             self.messages.append(f"the index cannot be kept in {self.file}: {error.strerror or error}")
