@@ -200,8 +200,8 @@ In sentence-transformers, after `import ternarybert.hf`: `SentenceTransformer(fo
 Spearman of cosines (STS, SICK), average precision (Quora, MRPC), nDCG@10 (question to paragraph of SQuAD dev, question
 to sentence of QNLI dev). Asymmetric: queries or first texts by this model, the others by its teacher.
 
-Made by `runs/minilm.py --minutes {options.minutes:g}` of ternarybert, by distillation from texts without labels. No text
-of an evaluation set is among them, nor any that shares 13 words in a row with a SQuAD paragraph:
+Made by `runs/minilm.py --minutes {options.minutes:g}` of ternarybert, by distillation from texts without labels. No
+text of an evaluation set is among them, nor any that shares 13 words in a row with a SQuAD paragraph:
 
 | source | texts |
 |---|---|

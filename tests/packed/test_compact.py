@@ -41,6 +41,17 @@ def test_unpacking_keeps_the_modules(folder, tmp_path):
     assert vectors.shape == (len(TEXTS), 20) and ternarybert.packed.embedder_modules.has_modules(tmp_path / "plain")
 
 
+def test_a_folder_with_modules_can_be_replaced(folder, tmp_path):
+    """Its subfolders are our own; others are never deleted."""
+    small = tmp_path / "small"
+    for more in ((), ("--force",)):
+        code, _, err = command("pack", folder, small, *more)
+        assert code == 0, err
+    (small / "2_Dense" / "notes.txt").write_text("mine")
+    code, _, err = command("pack", folder, small, "--force")
+    assert code == 2 and "2_Dense" in err and (small / "2_Dense" / "notes.txt").is_file()
+
+
 def test_positions_of_a_family_that_starts_behind_padding(tmp_path):
     made = save_student(tmp_path / "model", "Model", "Roberta")
     trimmed = trim_positions(packed.read(made), 16)

@@ -16,7 +16,7 @@ from ternarybert.cli.console import (
     show_confusion,
     show_scores,
 )
-from ternarybert.cli.data import describe, load_data
+from ternarybert.cli.data import describe, load_data, load_plain_texts
 from ternarybert.cli.options import (
     DATA,
     ENGINE,
@@ -151,12 +151,12 @@ def _show_vectors(report: dict[str, Any], console: Console) -> None:
 
 def _evaluate(model: str, data: DataOptions, options: EvaluateOptions) -> dict[str, Any]:
     from ternarybert.training.evaluate import evaluate as run
-    from ternarybert.training.models import label_names
+    from ternarybert.training.models import is_embedder, label_names
 
     device, batch_size = options.device or "cpu", options.batch_size or _BATCH_SIZE
     check_device(device)
     set_threads(options.threads)
-    rows = load_data(data, labels=lambda: label_names(model))
+    rows = load_plain_texts(data) if is_embedder(model) else load_data(data, labels=lambda: label_names(model))
     console = make_console(errors=True)
     console.print(describe(rows))
     with console.status("evaluating") as status:
@@ -164,7 +164,10 @@ def _evaluate(model: str, data: DataOptions, options: EvaluateOptions) -> dict[s
 
 
 def _evaluate_packed(model: str, data: DataOptions, options: EvaluateOptions) -> dict[str, Any]:
+    from ternarybert.families import HeadKind, head_kind
     from ternarybert.packed import is_packed
+    from ternarybert.packed.embedder_modules import has_modules
+    from ternarybert.packed.hf_folder import read_config
     from ternarybert.runtime.evaluate import evaluate as run
     from ternarybert.runtime.evaluate import label_names
 
@@ -174,7 +177,8 @@ def _evaluate_packed(model: str, data: DataOptions, options: EvaluateOptions) ->
         refuse("with --engine oracle", threads=options.threads)
     if teacher is not None and not is_packed(teacher):
         raise OptionError(f"the teacher '{teacher}' is not packed and needs --engine torch")
-    rows = load_data(data, labels=lambda: label_names(model))
+    embeds = has_modules(model) and head_kind(read_config(model)) == HeadKind.NONE
+    rows = load_plain_texts(data) if embeds else load_data(data, labels=lambda: label_names(model))
     console = make_console(errors=True)
     console.print(describe(rows))
     with console.status("evaluating") as status:
