@@ -222,7 +222,14 @@ def main() -> None:
     sets = embedder_data.evaluation_sets(options.data, options.out / "sets")
     if options.sample is not None:
         sets = shrink(sets, options.sample, options.out / "sample")
-    report = evaluate_embedder(options.model, teacher=teacher, num_threads=options.threads, **sets)
+    report = evaluate_embedder(
+        options.model,
+        sts=sets["sts"],
+        pairs=sets["pairs"],
+        retrieval=sets["retrieval"],
+        teacher=teacher,
+        num_threads=options.threads,
+    )
     rows = summary(report)
     figures = {
         "sets": report["sets"],

@@ -65,7 +65,14 @@ def load_plain_texts(options: DataOptions, train: Path | None = None, pooling: s
 
     _check(options, train)
     refuse("with an embedder, which learns from any text; name files with --train and --eval", task=options.task)
-    data = load_texts(train, options.evaluation, pooling=pooling, **options.columns)
+    data = load_texts(
+        train,
+        options.evaluation,
+        text=options.text,
+        text_pair=options.text_pair,
+        label=options.label,
+        pooling=pooling,
+    )
     if options.max_length is None:
         return data
     return replace(data, task=replace(data.task, max_length=options.max_length))

@@ -342,7 +342,7 @@ def _ranking_function(config: Mapping[str, Any]) -> Callable[[float], float]:
     section = config.get("sentence_transformers")
     name = section.get("activation_fn") if isinstance(section, Mapping) else None
     name = str(name or config.get("sbert_ce_default_activation_function") or "Sigmoid").rpartition(".")[2]
-    functions = {"Sigmoid": sigmoid, "Identity": float}
+    functions: dict[str, Callable[[float], float]] = {"Sigmoid": sigmoid, "Identity": float}
     if name not in functions:
         raise UnsupportedModelError(f"the activation function '{name}' of this cross-encoder is not supported")
     return functions[name]

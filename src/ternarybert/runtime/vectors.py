@@ -46,7 +46,7 @@ def quantize_vectors(vectors: Array, precision: str, ranges: Array | None = None
         return vectors.astype(np.float32, copy=False)
     if precision.endswith("binary"):
         bits = np.packbits(vectors > 0, axis=-1)
-        return bits if precision == "ubinary" else (bits - np.uint8(128)).view(np.int8)
+        return bits if precision == "ubinary" else np.asarray((bits - np.uint8(128)).view(np.int8))
     if not len(vectors):
         return np.empty(vectors.shape, precision)
     starts, ends = _checked(calibration_ranges(vectors) if ranges is None else ranges, vectors.shape[1])

@@ -105,7 +105,7 @@ class VectorIndex:
         query = unit_length(np.asarray(model.encode_query([question]), np.float32))[0]
         scores = np.concatenate([_scores(file, query) for file in self.files.values() if file.lines])
         best = np.argsort(-scores, kind="stable")[:top]
-        return [self._result(*places[i], float(scores[i])) for i in best.tolist()]
+        return [self._result(places[i][0], places[i][1], float(scores[i])) for i in best.tolist()]
 
     def _result(self, name: str, number: int, score: float) -> SearchResult:
         path = self._path(name)
