@@ -23,6 +23,9 @@ ALLOWED = {
     "bench": {"runtime", "packed", "hf"},
     "report": {"bench", "packed", "data", "student", "training"},
     "serve": {"runtime"},
+    "embedding_evaluation": {"training", "runtime", "packed", "data"},
+    "search": {"runtime", "packed", "data"},
+    "mteb_model": {"runtime"},
     "doctor": {"bench", "runtime", "packed"},
     "demo": {"bench", "training", "runtime", "packed", "data"},
 }

@@ -29,11 +29,13 @@ __all__ = [
     "__version__",
     "compare_methods",
     "evaluate",
+    "evaluate_embedder",
     "finetune",
     "load",
     "load_glue",
     "load_squad",
     "load_table",
+    "load_texts",
     "load_torch",
     "predict_file",
     "reproduce",
@@ -42,7 +44,8 @@ __all__ = [
 
 if TYPE_CHECKING:
     from ternarybert.compare.grid import compare_methods, reproduce
-    from ternarybert.data import TaskData, load_glue, load_squad, load_table
+    from ternarybert.data import TaskData, load_glue, load_squad, load_table, load_texts
+    from ternarybert.embedding_evaluation import evaluate_embedder
     from ternarybert.hf import load_torch
     from ternarybert.recipe import Recipe
     from ternarybert.runtime.load import load
@@ -65,11 +68,13 @@ else:
         "TrainingOptions": "ternarybert.training.options",
         "compare_methods": "ternarybert.compare.grid",
         "evaluate": "ternarybert.training.evaluate",
+        "evaluate_embedder": "ternarybert.embedding_evaluation",
         "finetune": "ternarybert.training.finetune",
         "load": "ternarybert.runtime.load",
         "load_glue": "ternarybert.data",
         "load_squad": "ternarybert.data",
         "load_table": "ternarybert.data",
+        "load_texts": "ternarybert.data",
         "load_torch": "ternarybert.hf",
         "predict_file": "ternarybert.runtime.predict_file",
         "reproduce": "ternarybert.compare.grid",

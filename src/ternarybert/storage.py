@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import secrets
 import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -71,7 +72,8 @@ def check_output_folder(
     """Refuse a folder that is taken. Nothing is touched.
 
     A missing or empty folder passes. So does one that is `replaceable`: the caller has seen what it holds, and
-    `--force` was given. Folders inside it are never replaceable: no command writes any, except for a report.
+    `--force` was given. Folders inside it are never replaceable, except those that commands write: a report, and the
+    modules of a sentence embedder.
     """
     if is_vacant(folder):
         return
@@ -80,7 +82,8 @@ def check_output_folder(
     if not replaceable:
         raise FolderExistsError(f"{folder} exists; {advice}")
     for entry in folder.iterdir():
-        if entry.is_dir() and not entry.is_symlink() and not (entry.name == REPORT and is_report(entry)):
+        ours = (entry.name == REPORT and is_report(entry)) or is_module(entry)
+        if entry.is_dir() and not entry.is_symlink() and not ours:
             raise FolderExistsError(f"{folder} holds the folder '{entry.name}', which would be deleted; move it first")
 
 
@@ -98,6 +101,13 @@ def is_vacant(folder: Path) -> bool:
     if not os.path.lexists(folder):
         return True
     return folder.is_dir() and not folder.is_symlink() and not any(folder.iterdir())
+
+
+def is_module(folder: Path) -> bool:
+    """Whether a folder holds a module of a sentence embedder and nothing else, such as 1_Pooling."""
+    if not re.fullmatch(r"\d+_(Pooling|Dense|Normalize)", folder.name) or not folder.is_dir():
+        return False
+    return all(entry.name in ("config.json", "model.safetensors") and entry.is_file() for entry in folder.iterdir())
 
 
 def is_report(folder: Path) -> bool:

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ternarybert.data import load_table
-from ternarybert.data.table import _hold_out
+from ternarybert.data.table import hold_out_rows
 from ternarybert.errors import DataError, LabelError
 
 REVIEWS = [f"review number {i}" for i in range(60)]
@@ -58,7 +58,7 @@ def test_nothing_is_held_out_when_told(reviews):
 @given(st.lists(st.integers(0, 3), min_size=8, max_size=80), st.sampled_from([0.1, 0.25, 0.5]), st.integers(0, 9))
 @settings(deadline=None)
 def test_every_class_gives_its_share(classes, share, seed):
-    kept, held = _hold_out(len(classes), classes, share, seed)
+    kept, held = hold_out_rows(len(classes), classes, share, seed)
     assert sorted(kept + held) == list(range(len(classes)))
     total, out = Counter(classes), Counter(classes[row] for row in held)
     rate = len(held) / sum(n for n in total.values() if n > 1)

@@ -59,6 +59,25 @@ def load_data(
     return replace(data, task=task)
 
 
+def load_plain_texts(options: DataOptions, train: Path | None = None, pooling: str | None = None) -> AnyData:
+    """Read texts for an embedder; scored pairs are for evaluation."""
+    from ternarybert.data import load_texts
+
+    _check(options, train)
+    refuse("with an embedder, which learns from any text; name files with --train and --eval", task=options.task)
+    data = load_texts(
+        train,
+        options.evaluation,
+        text=options.text,
+        text_pair=options.text_pair,
+        label=options.label,
+        pooling=pooling,
+    )
+    if options.max_length is None:
+        return data
+    return replace(data, task=replace(data.task, max_length=options.max_length))
+
+
 def _are_questions(options: DataOptions, train: Path | None) -> bool:
     """Whether the files hold questions; if columns were named, they are a table of texts."""
     from ternarybert.data.squad.questions import holds_questions

@@ -18,11 +18,13 @@ from ternarybert.cli.console import (
     show_confusion,
     show_scores,
 )
-from ternarybert.cli.data import describe, load_data
+from ternarybert.cli.data import describe, load_data, load_plain_texts
 from ternarybert.cli.options import (
+    DATA,
     ENGINE,
     DataOptions,
     JsonOption,
+    OptionGroup,
     check_device,
     option,
     refuse,
@@ -39,6 +41,27 @@ _EVALUATION, _BATCH_SIZE = "Evaluation", 32
 EXAMPLE = (
     "Example: ternarybert evaluate my-teacher-ternary --eval test.csv --text review --label mood --teacher my-teacher"
 )
+
+
+class VectorOptions(OptionGroup):
+    """Data on which the vectors of an embedder are measured; each may be repeated."""
+
+    sts: list[Path] | None = option(
+        DATA, "Embedders: pairs with a score of their similarity; gives Spearman and Pearson of the cosines.", "FILE"
+    )
+    pairs: list[Path] | None = option(
+        DATA, "Embedders: pairs with 1 (same) or 0; gives the average precision of the cosines.", "FILE"
+    )
+    retrieval: list[Path] | None = option(
+        DATA,
+        "Embedders: folder with corpus.jsonl, queries.jsonl and qrels/test.tsv; gives nDCG@10, MRR@10, recall@100.",
+        "FOLDER",
+    )
+
+    @property
+    def given(self) -> bool:
+        """Whether vectors are to be measured."""
+        return any((self.sts, self.pairs, self.retrieval))
 
 
 class EvaluateOptions(JsonOption):
@@ -68,14 +91,25 @@ def evaluate(
     model: Annotated[str, typer.Argument(help="Fine-tuned or packed model: a folder or a hub id.", metavar="MODEL")],
     *,
     data: DataOptions,
+    vectors: VectorOptions,
     options: EvaluateOptions,
 ) -> None:
-    """Score a model on labelled rows or answered questions; without labels, by its agreement with a teacher."""
+    """Score a model on labelled rows or answered questions; without labels, by its agreement with a teacher.
+
+    The vectors of an embedder are scored with --sts, --pairs and --retrieval, with --teacher also its teacher's, and
+    the student's queries against the teacher's documents (asymmetric).
+    """
     if options.engine not in _ENGINES:
         raise OptionError(f"unknown engine '{options.engine}'{suggest(options.engine, _ENGINES)}")
     with handle_errors():
         if options.submission is not None:
             _submit(model, data, options, options.submission)
+            return
+        if vectors.given:
+            report = _evaluate_vectors(model, data, vectors, options)
+            _show_vectors(report, make_console(errors=options.as_json))
+            if options.as_json:
+                print_json(report)
             return
         if options.engine == "torch":
             announce_download(model)
@@ -88,14 +122,52 @@ def evaluate(
             print_json(report)
 
 
+def _evaluate_vectors(
+    model: str, data: DataOptions, vectors: VectorOptions, options: EvaluateOptions
+) -> dict[str, Any]:
+    from ternarybert.embedding_evaluation import evaluate_embedder
+
+    refuse(
+        "with --sts, --pairs and --retrieval",
+        eval=data.evaluation,
+        task=data.task,
+        data=data.data,
+        max_length=data.max_length,
+        batch_size=options.batch_size,
+        device=options.device,
+    )
+    with quiet(), make_console(errors=True).status("evaluating") as status:
+        return evaluate_embedder(
+            model,
+            sts=vectors.sts or (),
+            pairs=vectors.pairs or (),
+            retrieval=vectors.retrieval or (),
+            teacher=options.teacher,
+            engine=options.engine,
+            num_threads=options.threads,
+            status=status.update,
+            **data.columns,
+        )
+
+
+def _show_vectors(report: dict[str, Any], console: Console) -> None:
+    columns: dict[str, dict[str, dict[str, float]]] = {}
+    for sets in report["sets"].values():
+        for name, by_model in sets.items():
+            for which, scores in by_model.items():
+                columns.setdefault(which, {})[name] = scores
+    show_scores(console, columns)
+    console.print(f"{report['texts']:,} texts, {report['texts_per_second']:.1f} texts/s.")
+
+
 def _evaluate(model: str, data: DataOptions, options: EvaluateOptions) -> dict[str, Any]:
     from ternarybert.training.evaluate import evaluate as run
-    from ternarybert.training.models import label_names
+    from ternarybert.training.models import is_embedder, label_names
 
     device, batch_size = options.device or "cpu", options.batch_size or _BATCH_SIZE
     check_device(device)
     set_threads(options.threads)
-    rows = load_data(data, labels=lambda: label_names(model))
+    rows = load_plain_texts(data) if is_embedder(model) else load_data(data, labels=lambda: label_names(model))
     console = make_console(errors=True)
     console.print(describe(rows))
     with console.status("evaluating") as status:
@@ -103,7 +175,10 @@ def _evaluate(model: str, data: DataOptions, options: EvaluateOptions) -> dict[s
 
 
 def _evaluate_packed(model: str, data: DataOptions, options: EvaluateOptions) -> dict[str, Any]:
+    from ternarybert.families import HeadKind, head_kind
     from ternarybert.packed import is_packed
+    from ternarybert.packed.embedder_modules import has_modules
+    from ternarybert.packed.hf_folder import read_config
     from ternarybert.runtime.evaluate import evaluate as run
     from ternarybert.runtime.evaluate import label_names
 
@@ -113,7 +188,8 @@ def _evaluate_packed(model: str, data: DataOptions, options: EvaluateOptions) ->
         refuse("with --engine oracle", threads=options.threads)
     if teacher is not None and not is_packed(teacher):
         raise OptionError(f"the teacher '{teacher}' is not packed and needs --engine torch")
-    rows = load_data(data, labels=lambda: label_names(model))
+    embeds = has_modules(model) and head_kind(read_config(model)) == HeadKind.NONE
+    rows = load_plain_texts(data) if embeds else load_data(data, labels=lambda: label_names(model))
     console = make_console(errors=True)
     console.print(describe(rows))
     with console.status("evaluating") as status:

@@ -38,6 +38,12 @@ class PackOptions(OptionGroup):
     )
     dense: bool = option(OUTPUT, "Pack five ternary weights per byte instead of four.", default=False)
     half: bool = option(OUTPUT, "Store the tensors that are not packed as float16.", default=False)
+    positions: int | None = option(
+        OUTPUT, "Keep positions for this many tokens only; longer texts are then truncated.", "TOKENS", min=8
+    )
+    compact_tokenizer: bool = option(
+        OUTPUT, "BERT's tokenizer as its word list, without the larger tokenizer.json.", default=False
+    )
     force: bool = option(OUTPUT, "Replace an existing packed folder.", default=False)
 
 
@@ -53,7 +59,8 @@ def pack(
     To make a model ternary, use `ternarybert ternarize`.
     """
     from ternarybert import packed
-    from ternarybert.packed.hf_folder import pack_plain, repack, tokenizer_files
+    from ternarybert.packed.compact import compact_tokenizer, trim_positions
+    from ternarybert.packed.hf_folder import TOKENIZER_FILES, copied_files, pack_plain, repack
     from ternarybert.packed.inspect import inspect_model
     from ternarybert.storage import check_not_input
 
@@ -70,9 +77,13 @@ def pack(
             recipes = {name: source / name for name in ("recipe.yaml",) if (source / name).is_file()}
         else:
             model, recipes = pack_plain(source, _recipe(options), packing=packing), {}
-        packed.write(
-            out, model, extra_files={**tokenizer_files(source), **recipes}, half=options.half, force=options.force
-        )
+        if options.positions is not None:
+            model = trim_positions(model, options.positions)
+        extra = {**copied_files(source), **recipes}
+        if options.compact_tokenizer:
+            extra = {name: content for name, content in extra.items() if name not in TOKENIZER_FILES}
+            extra |= compact_tokenizer(source)
+        packed.write(out, model, extra_files=extra, half=options.half, force=options.force)
         sizes = inspect_model(packed.read(out))
     typer.echo(f"{out}: {sizes.bits}, {sizes.mib:.2f} MiB of tensors, {sizes.ratio:.1f} times smaller than float32")
 

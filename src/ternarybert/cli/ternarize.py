@@ -24,7 +24,7 @@ from ternarybert.cli.console import (
     show_training,
     size_line,
 )
-from ternarybert.cli.data import describe, load_data
+from ternarybert.cli.data import describe, load_data, load_plain_texts
 from ternarybert.cli.finetune import default_folder
 from ternarybert.cli.options import (
     RECIPE,
@@ -68,6 +68,12 @@ class RecipeOptions(OptionGroup):
     changes: list[str] | None = option(
         RECIPE, "Change a field of the recipe, such as distill.attention=0. Repeatable.", "FIELD=VALUE", flags="--set"
     )
+    pooling: str | None = option(
+        RECIPE,
+        "Make an embedder of a plain encoder: mean, cls or max of the tokens. Folders of sentence-transformers have "
+        "their own.",
+        "NAME",
+    )
     student: str | None = option(
         RECIPE, "Fine-tuned model with fewer layers that the student starts from. By default the teacher.", "MODEL"
     )
@@ -97,7 +103,8 @@ def ternarize(
     """Distil a ternary student from a fine-tuned model (Algorithm 1 of the paper).
 
     Labels are only used for evaluation: texts without labels are enough, and the score is then the agreement with the
-    teacher. The best student is kept, as a packed folder: TEACHER-ternary by default.
+    teacher. An embedder, such as a folder of sentence-transformers, learns its teacher's vectors from any text. The
+    best student is kept, as a packed folder: TEACHER-ternary by default.
     """
     folder = named_folder(output.output or Path(f"{default_folder(teacher)}-ternary"))
     with handle_errors(folder, **TRAINING_ADVICE):
@@ -105,9 +112,7 @@ def ternarize(
         augment.check(words)
         announce_download(teacher)
         with quiet():
-            from ternarybert.training.models import label_names
-
-            rows = load_data(data, data.train, lambda: label_names(teacher))
+            rows = _load_rows(teacher, data, recipe.pooling)
             console = make_console(errors=True)
             console.print(describe(rows))
             _warn_torch_only(recipe.student or teacher, console)
@@ -118,6 +123,15 @@ def ternarize(
             _show(metrics, folder, make_console(errors=output.as_json), arguments)
             if output.as_json:
                 print_json(metrics | {"output": str(folder)})
+
+
+def _load_rows(teacher: str, data: TrainingDataOptions, pooling: str | None) -> TaskData[Any]:
+    """Rows for the teacher's head, or plain texts for an embedder."""
+    from ternarybert.training.models import is_embedder, label_names
+
+    if is_embedder(teacher, pooling):
+        return load_plain_texts(data, data.train, pooling)
+    return load_data(data, data.train, lambda: label_names(teacher))
 
 
 @contextmanager

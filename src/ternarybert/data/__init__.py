@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from ternarybert.data.classification import ClassificationTask
+from ternarybert.data.embedding import EmbeddingTask, load_texts
 from ternarybert.data.glue import GLUE, glue_task, load_glue
 from ternarybert.data.labels import align_labels
 from ternarybert.data.squad.task import (
@@ -28,6 +29,7 @@ __all__ = [
     "GLUE",
     "SQUAD",
     "ClassificationTask",
+    "EmbeddingTask",
     "QuestionAnsweringTask",
     "Task",
     "TaskData",
@@ -40,6 +42,7 @@ __all__ = [
     "load_squad",
     "load_table",
     "load_task",
+    "load_texts",
     "squad_task",
 ]
 

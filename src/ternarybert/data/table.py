@@ -214,16 +214,17 @@ def _data(
     eval_share: float,
     seed: int,
 ) -> TaskData[ClassificationTask]:
-    rows = {part: make_dataset(_texts(table, task.text_columns), labels.get(part)) for part, table in tables.items()}
+    texts = {part: read_texts(table, task.text_columns) for part, table in tables.items()}
+    rows = {part: make_dataset(columns, labels.get(part)) for part, columns in texts.items()}
     train = rows.pop("train", None)
     if rows or not eval_share:
         return TaskData(task, train, rows)
     groups = None if task.regression else labels.get("train")
-    kept, held = _hold_out(len(tables["train"]), groups, eval_share, seed)
+    kept, held = hold_out_rows(len(tables["train"]), groups, eval_share, seed)
     return TaskData(task, train.select(kept), {"dev": train.select(held)})
 
 
-def _texts(table: Table, names: Sequence[str]) -> list[list[str]]:
+def read_texts(table: Table, names: Sequence[str]) -> list[list[str]]:
     """Give the text columns, every value checked: the first may not be blank, the second may."""
     columns = [table.column(name if table.named else "text") for name in names]
     for name, values in zip(names, columns, strict=True):
@@ -295,7 +296,7 @@ def _own_names(labels: Sequence[str], table: Table) -> tuple[str, ...]:
     return names
 
 
-def _hold_out(rows: int, groups: Sequence[float] | None, share: float, seed: int) -> tuple[list[int], list[int]]:
+def hold_out_rows(rows: int, groups: Sequence[float] | None, share: float, seed: int) -> tuple[list[int], list[int]]:
     """Split row numbers into kept and held out, every class in proportion.
 
     Rows are shuffled, sorted by class and picked at even steps, so each class gives its share to within one row.

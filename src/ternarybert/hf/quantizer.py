@@ -36,6 +36,7 @@ from transformers.utils.quantization_config import QuantizationConfigMixin
 
 from ternarybert import packed
 from ternarybert.errors import NotPackedError, PackedConfigError, UnsafeFileError, UnsupportedModelError
+from ternarybert.families import family_of
 from ternarybert.packed import PackedModel, PackedTensor
 from ternarybert.packed.codec import Coding
 from ternarybert.packed.manifest import QUANT_METHOD, WEIGHTS_FILES, Float, arrays, checked_version, describe
@@ -98,6 +99,7 @@ class TernaryBertQuantizer(HfQuantizer):  # type: ignore[misc]
         # Found. In a config.json that is written later it would lead transformers to the file without this plug-in.
         vars(model.config).pop("transformers_weights", None)
         content = packed.read(Path(checkpoint_files[0]).parent)
+        _leave_out_pooler(model, content)
         make_student(model, recipe_of(content))
         tensors = tensors_by_model_name(model, content)
         check_tensors_of_model(model, tensors)
@@ -178,6 +180,15 @@ def check_tensors_of_model(model: PreTrainedModel, tensors: Tensors) -> None:
                 f"tensor '{name}' is {tensor.shape}, but {type(model).__name__} has {tuple(parameter.shape)}"
             )
         _check_kind(name, tensor, layers.get(name))
+
+
+def _leave_out_pooler(model: PreTrainedModel, content: PackedModel) -> None:
+    """Remove the pooler of a bare encoder whose folder has none, as of an embedder; it would be random."""
+    family = family_of(model.config)
+    pooler, _, dense = (family.w_p or "").partition(".")
+    has_pooler = any(name.endswith(f"{family.w_p}.weight") for name in content.tensors)
+    if dense and not has_pooler and model.base_model is model and getattr(model, pooler, None) is not None:
+        setattr(model, pooler, None)
 
 
 def coding_of(layer: QuantizedWeight, tensor: PackedTensor | Float | None) -> Coding:

@@ -55,7 +55,7 @@ CONFIG, WEIGHTS, METRICS = "config.json", WEIGHTS_FILES[FORMAT_VERSION], "metric
 REPLACE_ADVICE = "choose another output folder, or use --force to replace a model of the same kind"
 JSON_LIMIT = 16 << 20  # bytes; BERT-base's config.json takes 25 kB
 PICKLED = (".bin", ".pt", ".pth", ".pkl", ".pickle", ".ckpt", ".joblib")  # can run code when loaded
-_EXTRA_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.\-]*")
+_EXTRA_NAME = re.compile(r"([A-Za-z0-9_][A-Za-z0-9_.\-]*/)?[A-Za-z0-9_][A-Za-z0-9_.\-]*")  # in a subfolder or not
 
 
 def write(
@@ -205,6 +205,7 @@ def _write(
         (staging / CONFIG).write_bytes(_config_bytes(model, tensors, digest))
         (staging / METRICS).write_bytes(json_bytes(METRICS, model.metrics))
         for name, content in extra.items():
+            (staging / name).parent.mkdir(exist_ok=True)
             if isinstance(content, Path):
                 shutil.copyfile(content, staging / name)
             else:

@@ -19,7 +19,6 @@ from __future__ import annotations
 
 import dataclasses
 import re
-import shutil
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -39,6 +38,7 @@ from ternarybert.errors import (
     suggest_path,
 )
 from ternarybert.families import is_quantized, is_word_embedding
+from ternarybert.packed.embedder_modules import has_modules, read_modules
 from ternarybert.packed.folder import (
     CONFIG,
     REPLACE_ADVICE,
@@ -107,6 +107,12 @@ def tokenizer_files(folder: str | Path) -> dict[str, Path]:
         return {name: path for name in TOKENIZER_FILES if (path := find_file(Path(folder), name))}
 
 
+def copied_files(folder: str | Path) -> dict[str, Path | bytes]:
+    """What a folder has besides config.json and weights: the tokenizer, and the modules of a sentence embedder."""
+    modules = read_modules(folder).files if has_modules(folder) else {}
+    return {**tokenizer_files(folder), **modules}
+
+
 def gather(folder: Path, read: Callable[[Path], Mapping[str, T]]) -> dict[str, T]:
     """Apply `read` to every weights file of a folder, and merge what it returns for each tensor."""
     if not folder.is_dir():
@@ -151,7 +157,7 @@ def write_plain(folder: str | Path, model: PackedModel, *, tokenizer: str | Path
     """Write the weights in float32, all or nothing, with the tokenizer of another folder; `force` replaces a model."""
     output = Path(folder).absolute()
     check_not_input(Path(tokenizer), Path(folder))
-    copied = tokenizer_files(tokenizer)
+    copied = copied_files(tokenizer)
 
     def check() -> None:
         check_output_folder(output, replaceable=force and (output / CONFIG).is_file(), advice=REPLACE_ADVICE)
@@ -159,8 +165,9 @@ def write_plain(folder: str | Path, model: PackedModel, *, tokenizer: str | Path
     with replace_folder(output, check) as staging:
         write_container(staging / WEIGHTS, unpack_to_float(model))
         (staging / CONFIG).write_bytes(json_bytes(CONFIG, {**model.config, "dtype": np.dtype(np.float32).name}))
-        for name, path in copied.items():
-            shutil.copyfile(path, staging / name)
+        for name, content in copied.items():
+            (staging / name).parent.mkdir(exist_ok=True)
+            (staging / name).write_bytes(content if isinstance(content, bytes) else content.read_bytes())
 
 
 def pack_released(

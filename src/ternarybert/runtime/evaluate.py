@@ -14,11 +14,13 @@ import numpy as np
 
 import ternarybert
 from ternarybert.data.classification import CLASSIFICATION, ClassificationTask
+from ternarybert.data.embedding import EMBEDDING, EmbeddingTask, texts_of
 from ternarybert.data.evaluation import Status, evaluate_model, report_share
 from ternarybert.data.squad.spans import Prediction
 from ternarybert.data.squad.task import QUESTION_ANSWERING, QuestionAnsweringTask
 from ternarybert.data.task import TaskData
 from ternarybert.errors import LabelError, TruncationWarning, UnsupportedModelError
+from ternarybert.runtime.embedder import Embedder
 from ternarybert.runtime.load import load
 from ternarybert.runtime.model import Answerer, Classifier, Model
 
@@ -125,10 +127,23 @@ def _answers(
     return answers
 
 
+def _vectors(model: Embedder, task: EmbeddingTask, rows: Any, progress: Callable[[float], None]) -> Any:
+    """Texts are truncated to the training length, without a warning."""
+    model.text.limit(min(task.max_length, model.max_length))
+    texts, parts = texts_of(rows), []
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", TruncationWarning)
+        for first in range(0, len(texts), _CHUNK):
+            parts.append(model.encode(texts[first : first + _CHUNK]))
+            progress(min(1.0, (first + _CHUNK) / len(texts)))
+    return np.concatenate(parts)
+
+
 # By kind of task: the model that it needs, and how that predicts an evaluation set.
 _KINDS: dict[str, tuple[type[Model], Callable[..., Any]]] = {
     CLASSIFICATION: (Classifier, _logits),
     QUESTION_ANSWERING: (Answerer, _answers),
+    EMBEDDING: (Embedder, _vectors),
 }
 
 

@@ -16,19 +16,15 @@ from typing import Any, Literal
 import numpy as np
 
 from ternarybert import packed
-from ternarybert.errors import (
-    NotPackedError,
-    OptionError,
-    PackedConfigError,
-    UnsupportedModelError,
-    suggest,
-    suggest_path,
-)
+from ternarybert.errors import OptionError, PackedConfigError, UnsupportedModelError, suggest
 from ternarybert.families import Family, HeadKind, HeadLayers, family_of, head_kind, known_family
 from ternarybert.packed import PackedModel, PackedTensor
+from ternarybert.packed.embedder_modules import EmbedderModules, has_modules, read_modules
 from ternarybert.packed.model import check_modules, recipe_of
 from ternarybert.recipe import TOKEN
+from ternarybert.runtime.embedder import Embedder
 from ternarybert.runtime.engine import Engine, thread_count
+from ternarybert.runtime.installed import model_folder
 from ternarybert.runtime.model import Answerer, Classifier, Model, Tagger
 from ternarybert.runtime.network import Floats, Function, Layer, Linear, Matrix, Network, Norm, Range, Runner, Sizes
 from ternarybert.runtime.oracle import Oracle
@@ -65,25 +61,39 @@ def load(
     engine: str = "native",
     max_length: int | None = None,
 ) -> Model:
-    """Load a packed folder to run it without torch.
+    """Load a packed folder, or an installed model by its name, to run it without torch.
 
     `num_threads` limits the threads of a call (default: TERNARYBERT_THREADS, else all usable cores). `kernel` selects a
     kernel by name (default: TERNARYBERT_KERNEL, else the fastest). `engine="oracle"` computes in slow NumPy. Texts are
     truncated to `max_length` tokens, or to what the model can read.
     """
-    path, threads = Path(folder), thread_count(num_threads)
-    if not path.is_dir():
-        raise NotPackedError(f"there is no folder '{path}'{suggest_path(path)}")
+    path, threads = model_folder(folder), thread_count(num_threads)
     content = packed.read(path)
     network = network_of(content)
     has_types = family_of(content.config).uses_token_types and network.sizes.types > 1
-    sizes = network.sizes
+    sizes, modules = network.sizes, _embedder_modules(path, content, network)
+    given_length = max_length
+    if modules is not None and modules.max_length is not None and max_length is None:
+        max_length = min(modules.max_length, sizes.max_tokens)
     text = TextEncoder(path, sizes.max_tokens, has_types=has_types, max_length=max_length, vocabulary=sizes.vocabulary)
     runner = _runner(network, engine, threads, kernel)
-    model = _MODELS[head_kind(content.config)](runner, text, content.config, threads)
+    model: Model
+    if modules is None:
+        model = _MODELS[head_kind(content.config)](runner, text, content.config, threads)
+    else:
+        model = Embedder(runner, text, content.config, threads, modules=modules)
     model.folder = path.absolute()
-    model.load_options = {"num_threads": threads, "kernel": kernel, "engine": engine, "max_length": max_length}
+    model.load_options = {"num_threads": threads, "kernel": kernel, "engine": engine, "max_length": given_length}
     return model
+
+
+def _embedder_modules(folder: Path, content: PackedModel, network: Network) -> EmbedderModules | None:
+    """The modules behind an encoder; None if the folder has none, or has a task head."""
+    if head_kind(content.config) != HeadKind.NONE or not has_modules(folder):
+        return None
+    modules = read_modules(folder)
+    modules.check_width(network.sizes.hidden)
+    return modules
 
 
 def network_of(model: PackedModel) -> Network:

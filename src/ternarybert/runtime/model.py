@@ -13,7 +13,7 @@ from __future__ import annotations
 import time
 import unicodedata
 import warnings
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import islice, pairwise
 from pathlib import Path
@@ -32,7 +32,18 @@ from ternarybert.errors import (
     suggest,
 )
 from ternarybert.runtime.network import Batch, Floats, Output, Runner
-from ternarybert.runtime.results import Answer, Label, Labels, Number, Tags, Word, sigmoid, softmax, softmax_list
+from ternarybert.runtime.results import (
+    Answer,
+    Label,
+    Labels,
+    Number,
+    RankedText,
+    Tags,
+    Word,
+    sigmoid,
+    softmax,
+    softmax_list,
+)
 from ternarybert.runtime.text import Text, TextEncoder, as_stream, as_texts
 
 if TYPE_CHECKING:  # only question answering needs these at run time; other models load faster without them
@@ -180,6 +191,19 @@ class Classifier(Model):
     def __init__(self, *args: Any, **more: Any) -> None:
         super().__init__(*args, **more)
         self.problem = problem_of(self.config, len(self.labels))
+
+    def rank(self, query: str, texts: Iterable[str], *, top_k: int | None = None) -> list[RankedText]:
+        """Texts by how well they answer the query, best first: for cross-encoders, which have one output for a pair.
+
+        Scores are those of sentence-transformers' CrossEncoder: of the function that config.json names, else sigmoid.
+        """
+        if len(self.labels) != 1:
+            raise UnsupportedModelError(f"ranking needs a model with one output; this one has {len(self.labels)}")
+        given = list(texts)
+        logits = self.logits([(query, text) for text in given])[:, 0].tolist()
+        score = _ranking_function(self.config)
+        ranked = sorted(range(len(given)), key=lambda index: -logits[index])  # equal ones stay in their order
+        return [RankedText(index, score(logits[index]), given[index]) for index in ranked[:top_k]]
 
     def _prediction(self, text: Text, encoding: Encoding, rows: Floats) -> Label | Labels | Number:
         logits = rows[0].tolist()
@@ -351,6 +375,17 @@ def problem_of(config: Mapping[str, Any], labels: int) -> str:
     if problem not in PROBLEMS:
         raise PackedConfigError(f"config.json has problem_type '{problem}'{suggest(problem, PROBLEMS)}")
     return str(problem)
+
+
+def _ranking_function(config: Mapping[str, Any]) -> Callable[[float], float]:
+    """What a cross-encoder makes of its output, by the configuration of sentence-transformers."""
+    section = config.get("sentence_transformers")
+    name = section.get("activation_fn") if isinstance(section, Mapping) else None
+    name = str(name or config.get("sbert_ce_default_activation_function") or "Sigmoid").rpartition(".")[2]
+    functions: dict[str, Callable[[float], float]] = {"Sigmoid": sigmoid, "Identity": float}
+    if name not in functions:
+        raise UnsupportedModelError(f"the activation function '{name}' of this cross-encoder is not supported")
+    return functions[name]
 
 
 def _stack(rows: Sequence[Floats], width: int) -> NDArray[np.float32]:

@@ -52,6 +52,19 @@ class Number:
 
 
 @dataclass(frozen=True, slots=True)
+class RankedText:
+    """A text of a list that was ranked for a query."""
+
+    index: int  # in the list
+    score: float
+    text: str
+
+    def as_dict(self) -> dict[str, Any]:
+        """For JSON."""
+        return {"index": self.index, "score": self.score, "text": self.text}
+
+
+@dataclass(frozen=True, slots=True)
 class Word:
     """A word of a text, or several that form an entity, and its label."""
 

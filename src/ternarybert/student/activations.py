@@ -32,6 +32,15 @@ class Padding:
         """Forward pre-hook of the encoder: takes the mask of a new batch, which linear layers are not passed."""
         self.set_mask(kwargs.get("attention_mask", args[1] if len(args) > 1 else None))
 
+    def of_layers(self, _: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        """Forward pre-hook of the stack of layers: the same from their mask, (B, 1, n, n), 0 where a key is real.
+
+        Some libraries, such as sentence-transformers, call an encoder's `forward` directly, which runs no hook of it.
+        """
+        given = kwargs.get("attention_mask", args[1] if len(args) > 1 else None)
+        if given is None or given.ndim == 4:
+            self.set_mask(None if given is None else given[:, 0, 0] == 0)
+
     def set_mask(self, attention_mask: Tensor | None) -> None:
         """Set which tokens are real, from transformers' attention mask."""
         mask = None if attention_mask is None else attention_mask.bool()

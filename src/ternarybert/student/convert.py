@@ -47,6 +47,9 @@ def make_student(model: PreTrainedModel, recipe: Recipe) -> PreTrainedModel:
     encoder = model.base_model
     padding = Padding()
     encoder.register_forward_pre_hook(padding, with_kwargs=True)
+    encoder.get_submodule(family.layers.rpartition(".")[0]).register_forward_pre_hook(
+        padding.of_layers, with_kwargs=True
+    )
 
     def quantizer() -> ActivationQuantizer | None:
         return None if recipe.bits.a == 32 else ActivationQuantizer(recipe.activation, recipe.bits.a, padding)

@@ -42,7 +42,7 @@ def model_card(name: str, model: PackedModel, report: RunReport) -> str:
     )
     return f"""---
 library_name: ternarybert
-tags: [ternarybert, quantization, {report.bits}]
+tags: [ternarybert, quantization, {report.bits}]{_pipeline_tag(report)}
 ---
 # {name}
 
@@ -68,7 +68,7 @@ model = {auto}.from_pretrained("{name}")
 
 **Without that import transformers only warns and loads random weights.** `ternarybert.load_torch("{name}")` registers
 the format for you.
-{_answering(model)}"""
+{_answering(model)}{_embedding(name, report)}"""
 
 
 def head_name(model: PackedModel) -> str:
@@ -92,6 +92,30 @@ def _answering(model: PackedModel) -> str:
 An input is a question of up to {settings["max_question"]} tokens and a window of the context, {settings["max_length"]}
 tokens in all; in long contexts a window starts every {settings["stride"]} tokens.{abstains} These numbers are in
 `config.json` under `{ANSWERING}`.
+"""
+
+
+def _is_embedder(report: RunReport) -> bool:
+    return "cosine" in report.best.scores
+
+
+def _pipeline_tag(report: RunReport) -> str:
+    return "\npipeline_tag: sentence-similarity" if _is_embedder(report) else ""
+
+
+def _embedding(name: str, report: RunReport) -> str:
+    """For embedders: vectors with and without torch."""
+    if not _is_embedder(report):
+        return ""
+    return f"""
+Vectors of texts, without torch and, after the import above, with sentence-transformers:
+
+```python
+vectors = ternarybert.load("{name}").encode(texts)
+vectors = SentenceTransformer("{name}").encode(texts)
+```
+
+They stay in the teacher's space: `cosine` in the table is the mean cosine of both models' vectors of a text.
 """
 
 

@@ -20,7 +20,8 @@ from transformers.trainer_utils import set_seed
 import ternarybert
 from ternarybert import packed
 from ternarybert.errors import HubError, UnsupportedModelError, suggest_path
-from ternarybert.training.heads import ClassificationHead, Head
+from ternarybert.training.heads import ClassificationHead, EmbeddingHead, Head
+from ternarybert.training.heads.embedding import modules_folder
 
 
 def load_config(model: str | Path, **changes: Any) -> Any:
@@ -37,12 +38,21 @@ def trained_config(model: str | Path, head: Head[Any] | type[Head[Any]]) -> Any:
             f"'{model}' gives several labels per text (problem_type is '{config.problem_type}'), which is not supported"
         )
     names = config.architectures or []
-    if not any(name.endswith(head.suffix) for name in names):
+    if not head.fits(names):
         raise UnsupportedModelError(
             f"'{model}' has no {head.description} (it is a {', '.join(names) or 'model of unknown kind'}); "
-            "fine-tune it first: ternarybert finetune"
+            "fine-tune it first (ternarybert finetune), or make it an embedder (ternarybert ternarize --pooling mean)"
         )
     return config
+
+
+def is_embedder(model: str | Path, pooling: str | None = None) -> bool:
+    """Whether a model is an encoder whose states are pooled: by its own modules, or because the user wants it."""
+    if not EmbeddingHead.fits(load_config(model).architectures or []):
+        if pooling is not None:
+            raise UnsupportedModelError(f"'{model}' has a task head; --pooling {pooling} is for plain encoders")
+        return False
+    return pooling is not None or modules_folder(model) is not None
 
 
 def label_names(model: str | Path) -> list[str]:
@@ -54,8 +64,10 @@ def load_trained(model: str | Path, head: Head[Any]) -> PreTrainedModel:
     """A full-precision model with the head of the task."""
     refuse_packed(model)
     network, missing = _load(model, head, trained_config(model, head))
+    missing = [name for name in missing if not head.ignores(name)]
     if missing:
         raise UnsupportedModelError(f"'{model}' lacks {len(missing)} weights of its model, such as {missing[0]}")
+    head.prepare(network, model)
     return network
 
 
@@ -89,6 +101,7 @@ def load_any(model: str | Path, head: Head[Any]) -> PreTrainedModel:
         return load_trained(model, head).eval()
     trained_config(model, head)
     student: PreTrainedModel = ternarybert.load_torch(model)
+    head.prepare(student, model)
     return student
 
 

@@ -79,7 +79,8 @@ def ternarize(
         bits=str(recipe.bits), recipe=recipe.name, precision=options.precision, augmentation=augmentation
     )
     if trainer.accelerator.is_main_process:
-        _write(output, work, trainer.tokenized, recipe, report, options)
+        files = trainer.head.files(trainer.tokenized, network)
+        _write(output, work, trainer.tokenized, recipe, report, options, files)
     return report
 
 
@@ -173,7 +174,13 @@ def _is_readable(folder: Path) -> bool:
 
 
 def _write(
-    output: Path, work: Path, tokenized: TokenizedData, recipe: Recipe, report: RunReport, options: TrainingOptions
+    output: Path,
+    work: Path,
+    tokenized: TokenizedData,
+    recipe: Recipe,
+    report: RunReport,
+    options: TrainingOptions,
+    more_files: dict[str, bytes],
 ) -> None:
     best, tokenizer = packed.read(work / BEST).in_memory(), tokenized.tokenizer  # its folder is deleted below
     model = packed.PackedModel(best.config, best.tensors, best.bits, best.recipe, report.to_dict())
@@ -182,7 +189,7 @@ def _write(
     files: dict[str, Any] = {path.name: path for path in (work / "tokenizer").iterdir() if path.is_file()}
     files[RECIPE_FILE] = recipe.to_yaml().encode()
     files["README.md"] = model_card(output.absolute().name, model, report).encode()
-    packed.write(output, model, extra_files=files, force=options.force)
+    packed.write(output, model, extra_files=files | more_files, force=options.force)
     if not options.keep_checkpoints:
         del best, model  # their tensors are views of a mapped file, which Windows does not remove while it is mapped
         shutil.rmtree(work)

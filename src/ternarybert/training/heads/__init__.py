@@ -10,11 +10,14 @@ from typing import Any
 from ternarybert.data.task import Task
 from ternarybert.training.heads.base import Head
 from ternarybert.training.heads.classification import ClassificationHead
+from ternarybert.training.heads.embedding import EmbeddingHead
 from ternarybert.training.heads.question_answering import QuestionAnsweringHead
 
-__all__ = ["HEADS", "ClassificationHead", "Head", "QuestionAnsweringHead", "head_of"]
+__all__ = ["HEADS", "ClassificationHead", "EmbeddingHead", "Head", "QuestionAnsweringHead", "head_of"]
 
-HEADS: dict[str, type[Head[Any]]] = {head.kind: head for head in (ClassificationHead, QuestionAnsweringHead)}
+HEADS: dict[str, type[Head[Any]]] = {
+    head.kind: head for head in (ClassificationHead, QuestionAnsweringHead, EmbeddingHead)
+}
 
 
 def head_of(task: Task) -> Head[Any]:

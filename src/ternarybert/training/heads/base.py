@@ -7,7 +7,8 @@ the losses on them, and turns them into predictions. The metrics of predictions 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any, ClassVar, Generic, TypeVar
 
 from torch import Tensor
@@ -35,6 +36,22 @@ class Head(ABC, Generic[T]):
     @abstractmethod
     def model_options(self) -> dict[str, Any]:
         """Options of `from_pretrained` for a model that gets a new head."""
+
+    @classmethod
+    def fits(cls, architectures: Sequence[str]) -> bool:
+        """Whether a model of these classes has this head."""
+        return any(name.endswith(cls.suffix) for name in architectures)
+
+    def ignores(self, tensor: str) -> bool:
+        """Whether a model may lack this tensor."""
+        return False
+
+    def prepare(self, network: PreTrainedModel, model: str | Path) -> None:
+        """Add to a loaded model what is not in its weights; for most kinds nothing."""
+
+    def files(self, tokenized: TokenizedData, network: PreTrainedModel) -> dict[str, bytes]:
+        """Files that a model's folder has besides weights and tokenizer; for most kinds none."""
+        return {}
 
     @abstractmethod
     def check_training_labels(self, data: TaskData[T]) -> None:

@@ -1,0 +1,142 @@
+"""Embeds every text of a file, for collections that are searched with Faiss, hnswlib, pgvector and the like.
+
+    encode_file("small", "articles.parquet", "vectors.parquet", text="body")
+
+A parquet output has the columns of the input and one more, `vector`; an .npy output only the vectors, a row per text.
+Texts are read twice, first to count them, and embedded in chunks, so memory does not grow with their number. The output
+is complete or not there at all. int8 and uint8 take the ranges of the first 10,000 texts and keep them beside the
+output, as OUTPUT.ranges.npy: queries need the same.
+"""
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ternarybert.data.readers import Rows, import_parquet, open_rows, sample
+from ternarybert.data.table import choose_columns
+from ternarybert.errors import DataError, OptionError, OutputError
+from ternarybert.runtime.embedder import Embedder
+from ternarybert.runtime.vectors import calibration_ranges
+from ternarybert.storage import check_output_file
+
+VECTOR = "vector"  # the column of the output
+_CHUNK = 2000  # texts
+_CALIBRATION = 10_000  # texts
+
+Progress: TypeAlias = Callable[[int, int], None]  # texts done, of how many
+
+
+@dataclass(frozen=True)
+class EncodeFileResult:
+    """What `encode_file` has written."""
+
+    texts: int
+    width: int  # of a row of the output
+    dtype: str
+    seconds: float
+    ranges: Path | None  # of 8-bit vectors
+
+
+def encode_file(
+    model: Embedder,
+    input: str | Path,
+    output: str | Path,
+    *,
+    text: str | None = None,
+    precision: str = "float32",
+    truncate_dim: int | None = None,
+    prompt_name: str | None = None,
+    normalize: bool = False,
+    force: bool = False,
+    progress: Progress = lambda done, total: None,
+) -> EncodeFileResult:
+    """Write the vectors of all texts of a table or text file; `output` ends in .parquet or .npy."""
+    start, place = time.perf_counter(), Path(output)
+    if place.suffix not in (".parquet", ".npy"):
+        raise OptionError(f"vectors are written to .parquet or .npy, not to '{place.name}'")
+    check_output_file(place, force=force)
+    rows = open_rows(input)
+    column = choose_columns([sample(rows)], text, None, None).texts[0] if rows.named else "text"
+    options: dict[str, Any] = {"truncate_dim": truncate_dim, "prompt_name": prompt_name, "normalize": normalize}
+    total = sum(1 for _ in _checked(open_rows(input), column))
+    if not total:
+        raise DataError(f"{input} has no text to embed")
+    ranges = _ranges(model, rows, column, precision, options)
+
+    def chunks() -> Iterator[tuple[list[dict[str, Any]], NDArray[Any]]]:
+        done, texts = 0, _checked(open_rows(input), column)
+        while chunk := list(islice(texts, _CHUNK)):
+            values = [row[column] for row in chunk]
+            yield chunk, model.encode(values, precision=precision, ranges=ranges, **options)
+            done += len(chunk)
+            progress(done, total)
+
+    draft = place.with_name(f".{place.name}.{secrets.token_hex(4)}")
+    try:
+        width, dtype = (_write_parquet if place.suffix == ".parquet" else _write_npy)(draft, chunks(), total)
+        draft.replace(place)
+    except OSError as error:
+        raise OutputError(f"{place} cannot be written: {error.strerror or error}") from error
+    finally:
+        draft.unlink(missing_ok=True)
+    kept = None
+    if ranges is not None:
+        kept = place.with_name(f"{place.name}.ranges.npy")
+        np.save(kept, ranges)
+    return EncodeFileResult(total, width, dtype, time.perf_counter() - start, kept)
+
+
+def _checked(rows: Rows, column: str) -> Iterator[dict[str, Any]]:
+    for number, row in rows:
+        if not isinstance(row.get(column), str):
+            raise DataError(f"{rows.place(number)}: '{column}' is {row.get(column)!r:.40}, not a text")
+        yield row
+
+
+def _ranges(
+    model: Embedder, rows: Rows, column: str, precision: str, options: dict[str, Any]
+) -> NDArray[np.float32] | None:
+    if not precision.endswith("int8"):
+        return None
+    texts = [row[column] for row in islice(_checked(open_rows(rows.path), column), _CALIBRATION)]
+    return calibration_ranges(model.encode(texts, **options))
+
+
+def _write_npy(path: Path, chunks: Iterator[tuple[Any, NDArray[Any]]], total: int) -> tuple[int, str]:
+    with path.open("wb") as file:
+        for number, (_, vectors) in enumerate(chunks):
+            if not number:
+                header = {"descr": vectors.dtype.str, "fortran_order": False, "shape": (total, vectors.shape[1])}
+                np.lib.format.write_array_header_1_0(file, header)
+            file.write(np.ascontiguousarray(vectors).tobytes())
+    return vectors.shape[1], str(vectors.dtype)
+
+
+def _write_parquet(
+    path: Path, chunks: Iterator[tuple[list[dict[str, Any]], NDArray[Any]]], total: int
+) -> tuple[int, str]:
+    pyarrow, parquet = import_parquet()
+    writer = None
+    try:
+        for rows, vectors in chunks:
+            if VECTOR in rows[0]:
+                raise DataError(f"the input already has a column '{VECTOR}'; rename it")
+            flat = pyarrow.array(np.ascontiguousarray(vectors).reshape(-1))
+            table = pyarrow.Table.from_pylist(rows)
+            column = pyarrow.FixedSizeListArray.from_arrays(flat, vectors.shape[1])
+            table = table.append_column(VECTOR, column)
+            writer = writer or parquet.ParquetWriter(path, table.schema)
+            writer.write_table(table.cast(writer.schema))
+    finally:
+        if writer is not None:
+            writer.close()
+    return vectors.shape[1], str(vectors.dtype)

@@ -1,0 +1,57 @@
+"""Models that come as Python packages: `ternarybert.load("minilm")` after `pip install ternarybert-minilm`.
+
+Such a package holds a packed folder and nothing else. It announces it as an entry point of the group
+`ternarybert.models`: the name of the model, and the package with the folder `model` inside.
+
+    [project.entry-points."ternarybert.models"]
+    minilm = "ternarybert_minilm"
+
+A packed folder of that name in the current directory comes first, so that installing a package never changes what a
+path means. `./minilm` always is the folder.
+"""
+
+from __future__ import annotations
+
+import os
+from importlib.metadata import EntryPoint, entry_points
+from importlib.util import find_spec
+from pathlib import Path
+
+from ternarybert.errors import NotPackedError, suggest, suggest_path
+
+GROUP = "ternarybert.models"
+FOLDER = "model"  # inside the package
+KNOWN = {"minilm": "ternarybert-minilm"}  # models that we publish, and their packages
+
+
+def model_folder(model: str | Path) -> Path:
+    """The folder of a model: a path, or the name of an installed model."""
+    path, name = Path(model), os.fspath(model)
+    if path.is_dir() and ((path / "config.json").is_file() or not _is_name(name)):
+        return path
+    found = {point.name: point for point in entry_points(group=GROUP)} if _is_name(name) else {}
+    if name in found:
+        return _folder(found[name])
+    if path.is_dir():
+        return path  # not a model; reading it says what is missing
+    if _is_name(name) and name in KNOWN:
+        raise NotPackedError(f"the model '{name}' is not installed: pip install {KNOWN[name]}")
+    raise NotPackedError(f"there is no folder '{path}'{suggest_path(path) or (suggest(name, found) if found else '')}")
+
+
+def installed_models() -> dict[str, Path]:
+    """The folders of the installed models by name."""
+    return {point.name: _folder(point) for point in entry_points(group=GROUP)}
+
+
+def _is_name(model: str) -> bool:
+    """Whether this can be the name of a model: `./minilm` and `models/minilm` are paths."""
+    return os.sep not in model and "/" not in model and model not in (".", "..")
+
+
+def _folder(point: EntryPoint) -> Path:
+    spec = find_spec(point.module)  # does not run the package
+    for place in (spec.submodule_search_locations or ()) if spec else ():
+        if (folder := Path(place) / FOLDER).is_dir():
+            return folder
+    raise NotPackedError(f"the package '{point.module}' of the model '{point.name}' has no folder '{FOLDER}'")
