@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from ternarybert.compare.tables import ComparisonRow
 from ternarybert.errors import MissingExtraError
+from ternarybert.storage import replace_file
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -69,7 +70,8 @@ def draw(rows: Sequence[ComparisonRow], metric: str, title: str, *paths: Path) -
     figure.canvas.draw()  # computes the positions of points and texts
     _label(axes, shown, metric)
     for path in paths:
-        figure.savefig(path, dpi=150)
+        with replace_file(path) as draft:
+            figure.savefig(draft, dpi=150)
 
 
 def _label(axes: Axes, rows: Sequence[ComparisonRow], metric: str) -> None:

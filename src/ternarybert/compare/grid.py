@@ -24,6 +24,7 @@ from ternarybert.compare.cells import METHOD_INFO, Cell, make_cells, with_seeds
 from ternarybert.compare.paper import EXPERIMENTS, GRIDS, METRICS, Experiment
 from ternarybert.errors import DataError, HubError, OptionError, suggest
 from ternarybert.recipe import PRESETS, Recipe
+from ternarybert.storage import claim_file, lock_output, named_folder, replace_file, write_json
 
 if TYPE_CHECKING:
     from ternarybert.compare.run import Comparison, ComparisonFolder
@@ -203,7 +204,8 @@ def compare_methods(
     cells = with_seeds(choose_cells() if cells is None else cells, training.seeds)
     comparison = _comparison(str(teacher), recipe or PRESETS["default"], training, training.sources)
     results, data = ComparisonFolder(Path(output)), sample_rows(data, training.rows)
-    row, rows = _run(comparison, data, cells, results, progress, force=force)
+    with lock_output(named_folder(Path(output))):
+        row, rows = _run(comparison, data, cells, results, progress, force=force)
     return ComparisonResult(Path(output), row["task"], row["metric"], list(row["scores"]), rows)
 
 
@@ -240,9 +242,10 @@ def reproduce(
         training or GridTraining(),
         progress or GridProgress(),
     )
-    result = work.run(work.load(tasks, data), force=force)
-    _write(result, experiment)
-    return result
+    with lock_output(named_folder(Path(output))):
+        result = work.run(work.load(tasks, data), force=force)
+        _write(result, experiment)
+        return result
 
 
 @dataclass(frozen=True)
@@ -325,7 +328,6 @@ class _Reproducing:
 
     def _check_origin(self, folder: Path, data: AnyData) -> None:
         """Refuse a teacher of another model or other rows: its figures would be taken for this model's."""
-        from ternarybert.storage import claim_file
         from ternarybert.training.options import TrainingOptions, run_plan
 
         whole = run_plan(self.model, data, self.recipe, TrainingOptions())
@@ -397,7 +399,6 @@ def _run(
 
 
 def _write(result: Reproduction, name: str) -> None:
-    from ternarybert.storage import write_json
-
-    (result.folder / f"{name}.md").write_text(result.markdown, encoding="utf-8")
+    with replace_file(result.folder / f"{name}.md") as draft:
+        draft.write_text(result.markdown, encoding="utf-8")
     write_json(result.folder / f"{name}.json", result.to_dict())

@@ -14,7 +14,7 @@ from typing import Any
 from ternarybert.compare.cells import Cell
 from ternarybert.compare.paper import METRICS, TEACHER, Experiment, PaperRow
 from ternarybert.compare.run import ComparisonFolder
-from ternarybert.storage import write_json
+from ternarybert.storage import replace_file, write_json
 
 MIB = 2**20
 _BERT_BASE = {"model_type": "bert", "num_hidden_layers": 12, "hidden_size": 768, "vocab_size": 30522}
@@ -127,7 +127,8 @@ def figures(row: ComparisonRow, metrics: Sequence[str]) -> list[str]:
 def write(place: ComparisonFolder, rows: Sequence[ComparisonRow], teacher: dict[str, Any]) -> None:
     """Write the table as Markdown and as JSON."""
     metrics = list(teacher["scores"]) or []
-    (place.folder / "table.md").write_text(markdown(rows, metrics), encoding="utf-8")
+    with replace_file(place.folder / "table.md") as draft:
+        draft.write_text(markdown(rows, metrics), encoding="utf-8")
     value = {"task": teacher["task"], "metric": teacher["metric"], "metrics": metrics, "rows": [*map(asdict, rows)]}
     write_json(place.folder / "table.json", json.loads(json.dumps(value)))
 

@@ -18,7 +18,7 @@ from typing import Any, TypeAlias
 
 from ternarybert.data.readers import Rows, import_parquet, parquet_batches
 from ternarybert.errors import DataError, OptionError, suggest
-from ternarybert.storage import ResumableFile
+from ternarybert.storage import ResumableFile, replace_file
 
 ArrowTypes: TypeAlias = Mapping[str, "str | None"]  # Arrow's names of the types of columns; None: a list
 Answered: TypeAlias = tuple[Mapping[str, Any], Mapping[str, Any]]  # a row, and the columns that hold its answer
@@ -82,7 +82,7 @@ def write_table(path: Path, columns: Mapping[str, Sequence[object]]) -> None:
     """Write a whole table in the usual format of its kind of file."""
     form, names = format_by_suffix(path), list(columns)
     form.check(columns, path)
-    with path.open("w", encoding="utf-8", newline="") as file:
+    with replace_file(path) as draft, draft.open("w", encoding="utf-8", newline="") as file:
         file.write(form.first_line(names))
         for values in zip(*columns.values(), strict=True):
             file.write(form.line(dict(zip(names, values, strict=True))))
