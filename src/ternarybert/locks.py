@@ -1,7 +1,7 @@
 """Exclusive locks on outputs: two runs that write to one place would mix their rows or their weights.
 
-The lock is on the file `.NAME.lock` beside the output. The system releases it when the process ends, however it ends, so
-a killed run never blocks the next one. Where a file system has no locks, a warning is logged instead.
+The lock is on the file `.NAME.lock` beside the output. The system releases it when the process ends, however it ends,
+so a killed run never blocks the next one. Where a file system has no locks, a warning is logged instead.
 """
 
 from __future__ import annotations

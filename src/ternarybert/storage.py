@@ -318,6 +318,7 @@ class FileProgress:
     done: int = 0  # input rows
     written: int = 0  # output rows
     size: int = 0  # bytes
+    input_hash: str = ""  # of the input rows that are done, where the caller gives one
     replaces: bool = False  # started with --force: may replace a finished file
 
 
@@ -363,8 +364,8 @@ class ResumableFile:
         except OSError as error:
             raise OutputError(f"cannot write {self.part}: {error.strerror or error}") from error
 
-    def append(self, lines: str, done: int, written: int) -> None:
-        """Write the lines that belong to the next `done` input rows."""
+    def append(self, lines: str, done: int, written: int, input_hash: str = "") -> None:
+        """Write the lines that belong to the next `done` input rows; `input_hash` is that of all rows so far."""
         data = lines.encode()
         self._file.write(data)
         self._file.flush()
@@ -372,7 +373,11 @@ class ResumableFile:
         os.fsync(self._file.fileno())
         before = self.progress
         self.progress = replace(
-            before, done=before.done + done, written=before.written + written, size=before.size + len(data)
+            before,
+            done=before.done + done,
+            written=before.written + written,
+            size=before.size + len(data),
+            input_hash=input_hash,
         )
         self._save()
 

@@ -424,6 +424,9 @@ class InputOptions(OptionGroup):
     )
     text: str | None = option(DATA, "Column of --input with the text. Guessed if there is no doubt.", "COLUMN")
     text_pair: str | None = option(DATA, "Column of --input with the second text, for pairs of texts.", "COLUMN")
+    strict: bool = option(
+        DATA, "Stop at the first row of --input that cannot be read. By default it gets no answer.", default=False
+    )
     pair: bool = option(
         DATA, "Read pairs: two arguments each, or a tab between the two texts of a line.", default=False
     )
@@ -440,6 +443,9 @@ class AnswerOptions(OptionGroup):
         "resumes. By default answers are printed.",
         "FILE",
         flags="--output -o",
+    )
+    bad_rows: Path | None = option(
+        OUTPUT, "File to list the rows of --input that cannot be read: line and reason, as CSV, TSV or JSONL.", "FILE"
     )
     force: bool = option(OUTPUT, "Replace an existing --output and discard an unfinished one.", default=False)
     null_threshold: float | None = option(

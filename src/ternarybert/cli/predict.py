@@ -7,10 +7,10 @@ import json
 import sys
 import warnings
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, cast
+from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
@@ -86,14 +86,15 @@ def _answer(model: Model, texts: list[str], source: InputOptions, show: Callable
 
 
 def _answer_file(model: Model, source: InputOptions, answers: AnswerOptions) -> None:
-    from ternarybert.runtime.predict_file import predict_file, predict_rows
+    from ternarybert.runtime.predict_file import bad_rows_file, predict_file, predict_rows
 
     assert source.input is not None
-    columns = {"text": source.text, "text_pair": source.text_pair}
+    how: dict[str, Any] = {"text": source.text, "text_pair": source.text_pair, "strict": source.strict}
     if answers.output is None:
         show = _printer(answers)
-        for _, text, answer in predict_rows(model, source.input, **columns):
-            show(text, answer)
+        with nullcontext() if answers.bad_rows is None else bad_rows_file(answers.bad_rows) as on_bad_row:
+            for _, text, answer in predict_rows(model, source.input, **how, on_bad_row=on_bad_row):
+                show(text, answer)
         return
     rows = 0
     with ProgressDisplay(make_console(errors=True), "predict") as display:
@@ -108,7 +109,8 @@ def _answer_file(model: Model, source: InputOptions, answers: AnswerOptions) -> 
                 model,
                 source.input,
                 answers.output,
-                **columns,
+                **how,
+                bad_rows=answers.bad_rows,
                 all_scores=answers.every,
                 force=answers.force,
                 progress=progress,
@@ -121,14 +123,18 @@ def _answer_file(model: Model, source: InputOptions, answers: AnswerOptions) -> 
 
 def _show_result(result: PredictFileResult, answers: AnswerOptions) -> None:
     if answers.as_json:
-        counts = {"rows": result.rows, "resumed": result.resumed, "without_text": result.empty}
+        counts = {"rows": result.rows, "resumed": result.resumed, "without_text": result.empty, "bad": result.bad}
         speed = {"seconds": round(result.seconds, 2), "rows_per_second": round(result.rows_per_second, 1)}
         typer.echo(json.dumps({"output": str(answers.output), **counts, **speed}))
         return
     resumed = f", {result.resumed:,} of them earlier" if result.resumed else ""
     empty = f"; {result.empty:,} had no text" if result.empty else ""
+    listed = f" ({answers.bad_rows})" if answers.bad_rows else " (list them with --bad-rows FILE)"
+    bad = f"; {result.bad:,} could not be read{listed}" if result.bad else ""
     speed_text = f"{result.rows_per_second:,.0f} rows/s"
-    typer.echo(f"{result.rows:,} rows{resumed}, {speed_text}{empty}: {answers.output}", err=True)
+    typer.echo(f"{result.rows:,} rows{resumed}, {speed_text}{empty}{bad}: {answers.output}", err=True)
+    for usual, name in result.renamed.items():
+        typer.echo(f"ternarybert: note: the input has a column '{usual}'; answers are in '{name}'", err=True)
 
 
 def _batches(texts: list[str], source: InputOptions) -> Iterator[list[Text]]:
@@ -205,10 +211,15 @@ def _typed() -> Iterator[list[str]]:
 
 def _printer(answers: AnswerOptions) -> Callable[[Text, object], None]:
     from ternarybert.cli.format import as_json, as_line
+    from ternarybert.runtime.predict_file import NoAnswer
 
     form = as_json if answers.as_json else as_line
 
     def show(text: Text, answer: object) -> None:
+        if isinstance(answer, NoAnswer):
+            whole = text if isinstance(text, str) else " | ".join(text)
+            typer.echo(json.dumps({"text": text, **answer.as_dict()}) if answers.as_json else f"-\t\t{whole}")
+            return
         typer.echo(form(text, answer, every=answers.every))
 
     return show

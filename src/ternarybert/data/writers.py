@@ -94,12 +94,12 @@ class AnswerWriter:
     def __init__(self, rows: Rows, names: Sequence[str], answers: ArrowTypes, form: TableFormat) -> None:
         self.rows, self.names, self.answers, self.form = rows, names, answers, form
 
-    def append(self, file: ResumableFile, step: Sequence[Answered]) -> None:
-        """Write the next rows."""
+    def append(self, file: ResumableFile, step: Sequence[Answered], input_hash: str = "") -> None:
+        """Write the next rows; `input_hash` is that of all rows up to them."""
         if step:
             first = self.form.first_line([*self.names, *self.answers]) if file.progress.size == 0 else ""
             lines = [self.form.line(self._row(row, answer)) for row, answer in step]
-            file.append(first + "".join(lines), done=len(step), written=len(step))
+            file.append(first + "".join(lines), done=len(step), written=len(step), input_hash=input_hash)
 
     def finish(self, file: ResumableFile) -> None:
         """All rows are written."""
