@@ -3,6 +3,7 @@
 import csv
 import json
 import logging
+import os
 import sys
 from dataclasses import replace
 
@@ -15,6 +16,7 @@ from pyarrow import parquet
 
 from ternarybert.data import readers
 from ternarybert.data.readers import BadRow, Rows, open_rows, read_plain_tsv, read_table, sample
+from ternarybert.data.squad.questions import holds_questions
 from ternarybert.errors import DataError, MissingExtraError
 
 
@@ -456,3 +458,41 @@ def test_a_json_list_in_blocks_of_any_size(tmp_path, monkeypatch, block, indent)
 
 def test_an_empty_json_list(tmp_path):
     assert list(open_rows(write(tmp_path, "t.json", " [ ] "))) == []
+
+
+def bytes_read():
+    """By this process so far, in whatever way."""
+    with open("/proc/self/io") as file:
+        return int(file.readline().split()[1])
+
+
+BIG = {
+    "big.csv": lambda path: path.write_text("text,label\n" + "a text of some words,1\n" * 200_000),
+    "big.tsv": lambda path: path.write_text("text\tlabel\n" + 'a "text" of some words\t1\n' * 200_000),
+    "big.jsonl": lambda path: path.write_text('{"text": "a text", "label": 1}\n' * 200_000),
+    "big.json": lambda path: path.write_text(json.dumps([{"text": "a text", "label": 1}] * 200_000)),
+    "big.parquet": lambda path: parquet.write_table(
+        pyarrow.table({"text": [f"a text of row {i}" for i in range(500_000)]}), path, row_group_size=5_000
+    ),
+}
+
+
+@pytest.mark.linux_only("what a process has read is in /proc")
+@pytest.mark.parametrize("name", BIG)
+def test_columns_are_looked_at_without_reading_the_file(tmp_path, name):
+    path = tmp_path / name
+    BIG[name](path)
+    sample(open_rows(path)), holds_questions(path)  # whatever is imported now is not of the file
+    before = bytes_read()
+    assert len(sample(open_rows(path))) == readers._SAMPLE
+    holds_questions(path)
+    assert bytes_read() - before < path.stat().st_size / 10
+
+
+@pytest.mark.linux_only("pipes")
+def test_a_pipe_is_called_one(tmp_path):
+    os.mkfifo(tmp_path / "x.csv")
+    with pytest.raises(DataError, match=r"x\.csv") as caught:
+        open_rows(tmp_path / "x.csv")
+    assert "did you mean" not in str(caught.value)
+    assert "pipe" in str(caught.value)

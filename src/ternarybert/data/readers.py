@@ -128,14 +128,21 @@ class Table:
 def open_rows(path: str | Path) -> Rows:
     """Open a file to be read row by row."""
     path = Path(path)
-    if not path.is_file():
-        raise DataError(
-            f"{path} is a folder; give a file" if path.is_dir() else f"{path} does not exist{suggest_path(path)}"
-        )
+    check_file(path)
     suffix = path.suffix.lower()
     if suffix not in _READERS:
         raise DataError(f"{path}: unknown kind of file '{path.suffix}'{suggest(path.suffix, _READERS)}")
     return Rows(path, _READERS[suffix], "row" if suffix == ".parquet" else "line", named=suffix != ".txt")
+
+
+def check_file(path: Path) -> None:
+    """Refuse what is not a file that can be read more than once."""
+    if path.is_dir():
+        raise DataError(f"{path} is a folder; give a file")
+    if not path.exists():
+        raise DataError(f"{path} does not exist{suggest_path(path)}")
+    if not path.is_file():
+        raise DataError(f"{path} is a pipe or a device, which cannot be read twice; write it to a file first")
 
 
 def read_table(path: str | Path) -> Table:
@@ -176,11 +183,22 @@ def parquet_batches(path: Path, size: int = _BATCH) -> Iterator[tuple[Any, int]]
     pyarrow, parquet = import_parquet()
     with path.open("rb") as source:
         try:
-            file = parquet.ParquetFile(source)
-            for batch in file.iter_batches(batch_size=size):
-                yield batch, max(1, file.metadata.num_rows)
+            file = parquet.ParquetFile(source, pre_buffer=False)
+            for group in range(file.num_row_groups):  # one by one: all of them would be read ahead
+                for batch in file.iter_batches(batch_size=size, row_groups=[group]):
+                    yield batch, max(1, file.metadata.num_rows)
         except pyarrow.ArrowException as error:
             raise DataError(f"{path} is not a readable parquet file ({str(error).splitlines()[0]})") from error
+
+
+def parquet_columns(path: Path) -> list[str]:
+    """The names of the columns of a parquet file; no rows are read."""
+    pyarrow, parquet = import_parquet()
+    try:
+        names: list[str] = parquet.read_schema(path).names
+    except (OSError, pyarrow.ArrowException) as error:
+        raise DataError(f"{path} is not a readable parquet file ({str(error).splitlines()[0]})") from error
+    return names
 
 
 def import_parquet() -> tuple[Any, Any]:
