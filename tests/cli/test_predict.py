@@ -595,3 +595,29 @@ def test_nothing_heavy_is_imported(moods, table, tmp_path):
         environment = os.environ | {"TERNARYBERT_THREADS": "1"}
         done = subprocess.run(line, capture_output=True, text=True, check=True, env=environment)
         assert done.stdout.splitlines()[-1] == "[]"
+
+
+def shell(line, **variables):
+    """What a shell does with a line."""
+    environment = os.environ | {"TERNARYBERT_THREADS": "1", **{name: str(value) for name, value in variables.items()}}
+    return subprocess.run(["bash", "-c", f"set -o pipefail; {line}"], capture_output=True, text=True, env=environment)
+
+
+RUN = f"{sys.executable} -m ternarybert predict"
+
+
+def test_a_reader_that_stops_early_is_no_error(moods, tmp_path):
+    source = write_csv(tmp_path / "x.csv", ["text"], [("the film was good",)] * 20_000)
+    done = shell(f'{RUN} "$MODEL" --input "$FILE" | head -n 1', MODEL=moods, FILE=source)
+    assert len(done.stdout.splitlines()) == 1
+    assert (done.returncode, done.stderr) == (1, "")
+
+
+@pytest.mark.linux_only("/dev/full")
+def test_answers_that_cannot_be_written(moods, tmp_path):
+    source = write_csv(tmp_path / "x.csv", ["text"], [("the film was good",)] * 10)
+    for arguments in (f'--input "{source}"', "good", "good --json"):
+        done = shell(f'{RUN} "$MODEL" {arguments} > /dev/full', MODEL=moods)
+        assert done.returncode == 2
+        assert "disk is full" in done.stderr and "--resume" not in done.stderr
+        assert len(done.stderr.splitlines()) == 1

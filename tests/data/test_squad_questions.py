@@ -258,7 +258,7 @@ def test_a_small_file_that_unpacks_to_a_large_one_is_refused(tmp_path, monkeypat
         with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
             archive.writestr("x.json", data)
     tracemalloc.start()
-    with pytest.raises(DataError, match="x.json.*unpack"):
+    with pytest.raises(DataError, match=r"x\.json.*unpack"):
         read_questions(path)
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
@@ -267,5 +267,5 @@ def test_a_small_file_that_unpacks_to_a_large_one_is_refused(tmp_path, monkeypat
 
 def test_json_that_is_nested_too_deeply(tmp_path):
     (tmp_path / "x.json").write_text('{"data": ' + "[" * 200_000)
-    with pytest.raises(DataError, match="x.json"):
+    with pytest.raises(DataError, match=r"x\.json"):
         read_questions(tmp_path / "x.json")

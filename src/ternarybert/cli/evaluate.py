@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 
 _ENGINES = ("torch", "native", "oracle")
 _EVALUATION, _BATCH_SIZE = "Evaluation", 32
+_WITHOUT_TORCH = "evaluate a packed model with --engine native"
 EXAMPLE = (
     "Example: ternarybert evaluate my-teacher-ternary --eval test.csv --text review --label mood --teacher my-teacher"
 )
@@ -64,7 +65,7 @@ def evaluate(
     """Score a model on labelled rows or answered questions; without labels, by its agreement with a teacher."""
     if options.engine not in _ENGINES:
         raise OptionError(f"unknown engine '{options.engine}'{suggest(options.engine, _ENGINES)}")
-    with handle_errors():
+    with handle_errors(otherwise=_WITHOUT_TORCH):
         if options.engine == "torch":
             announce_download(model)
             with quiet():

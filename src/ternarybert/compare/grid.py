@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 
 from ternarybert.compare.cells import METHOD_INFO, Cell, make_cells, with_seeds
 from ternarybert.compare.paper import EXPERIMENTS, GRIDS, METRICS, Experiment
-from ternarybert.errors import DataError, HubError, OptionError, suggest
+from ternarybert.errors import DataError, HubError, OptionError, name_missing_extras, suggest
 from ternarybert.recipe import PRESETS, Recipe
 from ternarybert.storage import claim_file, lock_output, named_folder, replace_file, write_json
 
@@ -181,6 +181,7 @@ def with_time(training: GridTraining | None) -> GridTraining:
     return training if training.is_limited else replace(training, minutes_per_cell=_DEFAULT_MINUTES)
 
 
+@name_missing_extras()
 def compare_methods(
     teacher: str | Path,
     data: AnyData,
@@ -209,6 +210,7 @@ def compare_methods(
     return ComparisonResult(Path(output), row["task"], row["metric"], list(row["scores"]), rows)
 
 
+@name_missing_extras()
 def reproduce(
     experiment: str,
     output: str | Path,
@@ -274,6 +276,8 @@ class _Reproducing:
                 if tasks:
                     raise
                 self.progress.message(f"{task} is left out: {error}")
+                if isinstance(error, HubError):  # the other tasks would not be found there either
+                    break
                 continue
             loaded[task] = data
         if not loaded:
