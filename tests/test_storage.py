@@ -82,6 +82,14 @@ def test_folders_that_may_be_written_to(tmp_path):
             check_output_folder(tmp_path / name, replaceable=True)
 
 
+def test_a_link_to_an_empty_folder_is_no_output(tmp_path):
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "empty")
+    with pytest.raises(FolderExistsError, match="link"):
+        claim_folder(tmp_path / "link", "plan.json", {"seed": 1})
+    assert not list((tmp_path / "empty").iterdir())
+
+
 def test_a_refused_folder_is_one_kind_of_error(tmp_path):
     """Callers catch `OutputError` for all of them."""
     (tmp_path / "x").write_text("")

@@ -270,7 +270,7 @@ def check_claim(folder: Path, marker: str, plan: Mapping[str, Any] | None, *, ad
     if (folder / marker).is_file():
         if plan is not None:
             _check_plan(folder / marker, plan, folder, advice)
-    elif os.path.lexists(folder) and not folder.is_dir():
+    elif folder.is_symlink() or (os.path.lexists(folder) and not folder.is_dir()):
         raise FolderExistsError(f"{folder} exists and is not a folder; choose another output folder")
     elif folder.is_dir() and any(entry.name != f"{marker}.new" for entry in folder.iterdir()):
         raise FolderExistsError(f"{folder} holds something else (there is no {marker} in it); choose another --output")

@@ -192,7 +192,7 @@ def interrupted(run, files, teacher):
     return [*command, "--resume"]
 
 
-@pytest.mark.parametrize("name", ["model.safetensors", "optimizer.pt", "random_state_0.pt"])
+@pytest.mark.parametrize("name", ["model.safetensors", "optimizer.pt", "process_0.pt"])
 def test_a_broken_checkpoint(fails, interrupted, name):
     path = Path("out.work/checkpoint-4") / name
     path.write_bytes(path.read_bytes()[:100])

@@ -5,9 +5,16 @@ import torch
 from torch import nn
 
 from ternarybert.compare.layers import BaselineWeight, MovingRange, ProductQuantizer, block_noise, freeze_codes
-from ternarybert.compare.models import calibrate, layer_drop, quantizable_weights, quantize_model, shallower
+from ternarybert.compare.models import (
+    calibrate,
+    float_size,
+    layer_drop,
+    quantizable_weights,
+    quantize_model,
+    shallower,
+    size_of,
+)
 from ternarybert.compare.quantizers import gobo, grouped, symmetric, unquantized
-from ternarybert.compare.sizes import float_size, size_of
 from ternarybert.errors import UnsupportedModelError
 from ternarybert.packed.inspect import estimate
 from ternarybert.recipe import PRESETS

@@ -33,7 +33,7 @@ from ternarybert.errors import (
     UnsafeFileError,
     UnsupportedModelError,
 )
-from ternarybert.hf.layers import layers_from_folder
+from ternarybert.hf.quantizer import layers_from_folder
 from ternarybert.packed import PackedTensor, read, write
 from ternarybert.recipe import LAYER, METHOD_BITS, ROW, Bits, Granularity, Recipe, WeightScheme
 from ternarybert.student import make_student, quantized_layers

@@ -20,7 +20,7 @@ from transformers import (
 from ternarybert.errors import UnsupportedModelError
 from ternarybert.recipe import PRESETS
 from ternarybert.student import TernaryEmbedding, TernaryLinear, expose_scores, make_student, quantized_layers
-from ternarybert.student.attention import NAME
+from ternarybert.student.convert import NAME
 from tests import tiny
 
 PER_LAYER = 6  # W^Q W^K W^V W^O W^1 W^2

@@ -33,7 +33,7 @@ def model(folder):
 def checkpoint(work, step, *, state="{}", without=()):
     folder = work / f"checkpoint-{step}"
     folder.mkdir(parents=True)
-    for name in ("model.safetensors", "optimizer.pt", "random_state_0.pt"):
+    for name in ("model.safetensors", "optimizer.pt", "process_0.pt"):
         if name not in without:
             (folder / name).write_text("")
     (folder / "trainer_state.json").write_text(state)

@@ -2,6 +2,7 @@
 
 import json
 import re
+import shutil
 from dataclasses import replace
 from pathlib import Path
 
@@ -212,6 +213,28 @@ def test_two_processes_equal_one_with_twice_the_batch(tmp_path):
         assert np.abs(one[name] - other[name]).max() < 1e-5, name
     agree = [packed.read(tmp_path / n).metrics["student"]["final"]["scores"]["agreement"] for n in ("one", "two")]
     assert agree[0] == agree[1]
+
+
+def test_resumed_processes_continue_with_their_own_losses(tmp_path):
+    """The checkpoint lies between two logs, so each process has sums of its own to keep."""
+    teacher = tiny.save(tmp_path / "teacher", dtype=torch.float64)
+
+    def run(name, *mode):
+        return fork_ranks(2, "-m", "tests.training.worker", teacher, tmp_path / name, 4, 22, *mode)
+
+    whole, stopped = run("whole"), run("stopped", "stop")
+    assert [whole.communicate() and whole.returncode, stopped.communicate() and stopped.returncode] == [0, 3]
+    shutil.copytree(tmp_path / "stopped.work", tmp_path / "lost.work")
+    resumed, lost = run("stopped", "resume"), run("lost", "lose")
+    _, err = resumed.communicate()
+    assert resumed.returncode == 0, err
+    one, other = (packed.read(tmp_path / name).metrics for name in ("whole", "stopped"))
+    assert 11 not in [entry["step"] for entry in one["losses"]]
+    assert one["losses"] == other["losses"]
+    assert one["train_loss"] == other["train_loss"]
+    _, err = lost.communicate()
+    assert lost.returncode != 0
+    assert re.search(r"OutputError.*11, 0", err)
 
 
 def test_unlabelled_text_is_enough(data, teacher, tmp_path):

@@ -273,7 +273,7 @@ def test_a_run_that_was_killed_after_its_last_step_takes_no_other(data, teacher,
     assert (resumed.steps, resumed.evaluations) == (whole.steps, whole.evaluations)
 
 
-@pytest.mark.parametrize("name", ["model.safetensors", "optimizer.pt", "random_state_0.pt"])
+@pytest.mark.parametrize("name", ["model.safetensors", "optimizer.pt", "process_0.pt"])
 def test_a_damaged_checkpoint_is_an_error_that_names_it(data, tmp_path, name):
     trainer = make_trainer(data, tmp_path, RECIPE)
     trainer.train()

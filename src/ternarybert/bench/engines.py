@@ -2,12 +2,18 @@
 
 Ours runs the packed folder. The others get a float32 model, the teacher or the unpacked packed one, and quantize it
 with their own tools as their documentation recommends for BERT on CPU.
+
+Each engine is timed in its own process: `run.py` starts `python -m ternarybert.bench.engines ENGINE FOLDER THREADS`,
+which loads the engine, reports its memory and times batches on request. The protocol is in `process.py`.
 """
 
 from __future__ import annotations
 
 import json
 import shutil
+import statistics
+import sys
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,7 +22,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ternarybert.bench.inputs import TokenBatch, make_tokens
+from ternarybert.bench.inputs import CHECK, TokenBatch, make_tokens, read_inputs
+from ternarybert.bench.process import Handler, Reply, peak_memory, resident_memory, serve
 from ternarybert.families import HeadKind
 from ternarybert.packed.hf_folder import read_config
 
@@ -25,6 +32,7 @@ RunBatch = Callable[[TokenBatch], Result]
 
 PACKED, PLAIN = "packed", "plain"  # folders of a run: the packed model and a float32 one
 CALIBRATION = 8  # random batches for engines with fixed activation ranges; only speed matters
+_MIN_REPEATS = 3  # of a batch in a round
 
 
 @dataclass(frozen=True)
@@ -224,3 +232,38 @@ ENGINES = {
         ),
     )
 }
+
+
+def serve_engine(name: str, folder: str, threads: str) -> None:
+    """Serve an engine until the input ends."""
+    run, engine = Path(folder), ENGINES[name]
+    batches = read_inputs(run / "inputs.npz")
+
+    def prepare() -> tuple[Reply, Handler]:
+        before = resident_memory()
+        run_batch = engine.load(run, int(threads))
+        np.save(run / f"answers.{name}.npy", run_batch(batches[CHECK]))
+
+        def handle(request: dict[str, Any]) -> Reply:
+            milliseconds = time_batch(run_batch, batches[request["shape"]], request["seconds"])
+            return {"ms": milliseconds, "peak": peak_memory() - before}
+
+        return {"memory": resident_memory() - before}, handle
+
+    serve(prepare)
+
+
+def time_batch(run_batch: RunBatch, batch: TokenBatch, seconds: float) -> float:
+    """Median milliseconds of as many runs as fit into `seconds`, after a warm-up run."""
+    run_batch(batch)
+    times: list[float] = []
+    end = time.perf_counter() + seconds
+    while len(times) < _MIN_REPEATS or time.perf_counter() < end:
+        begin = time.perf_counter()
+        run_batch(batch)
+        times.append(1e3 * (time.perf_counter() - begin))
+    return statistics.median(times)
+
+
+if __name__ == "__main__":
+    serve_engine(*sys.argv[1:])

@@ -139,7 +139,7 @@ def _start(
 def _start_worker(engine: BenchEngine, run: Path, plan: BenchPlan) -> WorkerProcess:
     threads = str(plan.threads)
     environment = {"OMP_NUM_THREADS": threads, "MKL_NUM_THREADS": threads, KERNEL_VARIABLE: plan.kernel}
-    return WorkerProcess("ternarybert.bench.worker", engine.name, str(run), threads, environment=environment)
+    return WorkerProcess("ternarybert.bench.engines", engine.name, str(run), threads, environment=environment)
 
 
 def _check_outputs(workers: list[_Worker], run: Path, timings: dict[str, Timing]) -> None:

@@ -373,9 +373,8 @@ def _run(
     force: bool,
 ) -> tuple[dict[str, Any], list[ComparisonRow]]:
     """Run the cells and keep table and figure up to date; the teacher's row, and the rows of these cells."""
-    from ternarybert.compare.figure import draw, require_matplotlib
     from ternarybert.compare.run import compare as run_cells
-    from ternarybert.compare.tables import rows_of, write
+    from ternarybert.compare.tables import draw, require_matplotlib, rows_of, write
 
     require_matplotlib()
     done = sum(results.is_done(cell, comparison.source(cell)) for cell in cells) if not force else 0

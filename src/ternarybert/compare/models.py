@@ -1,4 +1,4 @@
-"""Models of the baselines: a Hugging Face encoder with its layers replaced.
+"""Models of the baselines: a Hugging Face encoder with its layers replaced; and how many bits a student stores.
 
 Baselines quantize the same weights as our student: the linear layers inside the Transformer layers, the pooler and the
 word embedding; and activations at the inputs of those linear layers. The two products inside attention stay in float,
@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import copy
 import random
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,11 +18,15 @@ import torch
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
-from ternarybert.compare.layers import BaselineEmbedding, BaselineLinear, MovingRange, Noise
-from ternarybert.compare.quantizers import WeightQuantizer
+from ternarybert.compare.layers import BaselineEmbedding, BaselineLinear, BaselineWeight, MovingRange, Noise
+from ternarybert.compare.quantizers import FLOAT, WeightQuantizer
 from ternarybert.errors import UnsupportedModelError
 from ternarybert.families import family_of
+from ternarybert.packed.inspect import inspect_model
+from ternarybert.recipe import Recipe
+from ternarybert.student import quantized_layers
 from ternarybert.student.activations import Padding
+from ternarybert.training.export import packed_model
 
 
 @dataclass(frozen=True)
@@ -130,3 +135,49 @@ def shallower(model: PreTrainedModel, keep_every: int = 2) -> PreTrainedModel:
         if attribute in student.config.to_dict():
             setattr(student.config, attribute, len(kept))
     return student
+
+
+@dataclass(frozen=True)
+class StudentSize:
+    """Stored bits by purpose."""
+
+    parts: Mapping[str, int]
+
+    @property
+    def bytes(self) -> int:
+        """Whole bytes."""
+        return -(-sum(self.parts.values()) // 8)
+
+    @property
+    def mib(self) -> float:
+        """Size in MiB, which the paper calls MB."""
+        return self.bytes / 2**20
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain values for JSON."""
+        return {"bytes": self.bytes, "mib": self.mib, "bits": dict(self.parts)}
+
+
+def float_size(model: nn.Module) -> StudentSize:
+    """The size of all parameters in float32."""
+    return StudentSize({"float32": sum(parameter.numel() for parameter in model.parameters()) * FLOAT})
+
+
+def size_of(model: PreTrainedModel, recipe: Recipe) -> StudentSize:
+    """The size of a student: ours as in the packed folder, a baseline's as counted by its quantizers."""
+    if any(True for _ in quantized_layers(model)):
+        tensors = inspect_model(packed_model(model, recipe)).tensors
+        floats = 8 * sum(tensor.bytes for tensor in tensors if tensor.bits == FLOAT)
+        return StudentSize(
+            {"codes and scales": 8 * sum(tensor.bytes for tensor in tensors) - floats, "float32": floats}
+        )
+    parts: Counter[str] = Counter()
+    rest = sum(parameter.numel() for parameter in model.parameters()) - dropped_parameters(model)
+    for module in model.modules():
+        if isinstance(module, BaselineWeight):
+            parts.update(module.stored().parts)
+            rest -= module.weight.numel()
+        elif isinstance(module, MovingRange):
+            parts["ranges"] += (1 if module.symmetric else 2) * FLOAT
+    parts["float32"] += rest * FLOAT
+    return StudentSize(dict(parts))

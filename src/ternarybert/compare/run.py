@@ -25,7 +25,7 @@ from typing import Any
 
 from ternarybert.compare.cells import Cell
 from ternarybert.compare.methods import METHODS, MethodInput, MethodStudent
-from ternarybert.compare.sizes import float_size, size_of
+from ternarybert.compare.models import float_size, size_of
 from ternarybert.data.metrics import mean_scores
 from ternarybert.data.task import TaskData
 from ternarybert.errors import OptionError, OutputError, TernaryBertError, UnsupportedModelError

@@ -5,16 +5,19 @@
     metrics.json        scores and sizes, optional
     ...                 tokenizer, model card: whatever the exporter adds; ignored here
 
-`read` returns a model only after checking every byte of it; `write` leaves a complete folder or none.
+`read` returns a model only after checking every byte of it; `write` leaves a complete folder or none. Anybody may have
+made a folder, so its files are opened with care: regular files, of bounded size, inside the folder.
 The format, byte by byte: docs/reference/format.md.
 """
 
 from __future__ import annotations
 
 import hashlib
+import os
 import re
 import shutil
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from reprlib import repr as show
@@ -26,11 +29,12 @@ from ternarybert.errors import (
     ContainerError,
     NotPackedError,
     PackedConfigError,
+    PackedError,
     PackedTensorError,
     UnsafeFileError,
     suggest_path,
 )
-from ternarybert.packed import files, manifest, strict_json
+from ternarybert.packed import manifest, strict_json
 from ternarybert.packed.manifest import FORMAT_VERSION, QUANT_METHOD, Float, Layout, Manifest, PackedSpec, PlainSpec
 from ternarybert.packed.model import PackedModel
 from ternarybert.packed.tensor import PackedTensor
@@ -40,6 +44,7 @@ from ternarybert.storage import check_output_folder, replace_folder
 CONFIG, WEIGHTS, METRICS = "config.json", "model.safetensors", "metrics.json"
 REPLACE_ADVICE = "choose another output folder, or use --force to replace a model of the same kind"
 JSON_LIMIT = 16 << 20  # bytes; BERT-base's config.json takes 25 kB
+PICKLED = (".bin", ".pt", ".pth", ".pkl", ".pickle", ".ckpt", ".joblib")  # can run code when loaded
 _EXTRA_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.\-]*")
 
 
@@ -65,14 +70,14 @@ def write(
 
 def read(folder: str | Path) -> PackedModel:
     """Read and check a packed folder; the tensors are views of the mapped file."""
-    with files.reading(folder):
+    with reading(folder):
         return _read(Path(folder))
 
 
 def is_packed(folder: str | Path) -> bool:
     """Whether this is a packed folder, of any format version; a broken config.json is an error."""
-    with files.reading(folder):
-        if not files.find_file(Path(folder), CONFIG):
+    with reading(folder):
+        if not find_file(Path(folder), CONFIG):
             return False
         section = load_object(Path(folder), CONFIG).get("quantization_config")
     return isinstance(section, dict) and section.get("quant_method") == QUANT_METHOD
@@ -80,10 +85,10 @@ def is_packed(folder: str | Path) -> bool:
 
 def load_object(place: Path, name: str) -> dict[str, Any]:
     """Read a JSON object from a file of the folder."""
-    path = files.find_file(place, name)
+    path = find_file(place, name)
     if path is None:
         raise NotPackedError(f"there is no {name}")
-    data = files.read_file(path, JSON_LIMIT)
+    data = read_file(path, JSON_LIMIT)
     try:
         value = strict_json.loads(data)
     except ValueError as error:
@@ -110,22 +115,22 @@ def json_bytes(name: str, value: object) -> bytes:
 def _read(place: Path) -> PackedModel:
     if not place.is_dir():
         raise NotPackedError(f"there is no such folder{suggest_path(place)}")
-    files.refuse_escapes(place)
+    refuse_escapes(place)
     config = load_object(place, CONFIG)
     announced = manifest.parse(config)
     del config["quantization_config"]
     arrays = _load_arrays(place, announced)
     tensors = {name: _tensor(name, spec, arrays) for name, spec in sorted(announced.tensors.items())}
-    metrics = load_object(place, METRICS) if files.find_file(place, METRICS) else {}
+    metrics = load_object(place, METRICS) if find_file(place, METRICS) else {}
     model = PackedModel(config, tensors, announced.bits, announced.recipe, metrics)
     model.check()
     return model
 
 
 def _load_arrays(place: Path, announced: Manifest) -> dict[str, Array]:
-    path = files.find_file(place, WEIGHTS)
+    path = find_file(place, WEIGHTS)
     if path is None:
-        pickled = sorted(path.name for path in place.iterdir() if path.name.lower().endswith(files.PICKLED))
+        pickled = sorted(path.name for path in place.iterdir() if path.name.lower().endswith(PICKLED))
         if pickled:
             raise UnsafeFileError(f"there is no {WEIGHTS}; {pickled[0]} is a pickled file, which is never read")
         raise NotPackedError(f"there is no {WEIGHTS}")
@@ -167,7 +172,7 @@ def _check_extra(extra: Mapping[str, bytes | Path]) -> None:
     for name, content in extra.items():
         if not _EXTRA_NAME.fullmatch(name) or name in (CONFIG, WEIGHTS, METRICS):
             raise UnsafeFileError(f"{name!r} cannot be the name of an additional file")
-        if name.lower().endswith(files.PICKLED):
+        if name.lower().endswith(PICKLED):
             raise UnsafeFileError(f"{name} is a pickled file; a packed folder must not contain one")
         if isinstance(content, Path) and not content.is_file():
             raise UnsafeFileError(f"{content} is not a regular file")
@@ -215,3 +220,45 @@ def _config_bytes(model: PackedModel, tensors: Mapping[str, PackedTensor | Float
         "tensors": manifest.describe(tensors),
     }
     return json_bytes(CONFIG, {**model.config, "quantization_config": section})
+
+
+def find_file(folder: Path, name: str) -> Path | None:
+    """The path of a regular file in the folder, None if there is none of that name."""
+    path = folder / name
+    if not os.path.lexists(path):
+        return None
+    if not path.is_file():  # a pipe would block us, a directory or a dangling link cannot be read
+        raise UnsafeFileError(f"{name} is not a regular file")
+    return path
+
+
+def read_file(path: Path, limit: int) -> bytes:
+    """Read a whole file that must not be longer than the limit."""
+    with path.open("rb") as file:
+        data = file.read(limit + 1)
+    if len(data) > limit:
+        raise PackedConfigError(f"{path.name} is longer than {limit} bytes, which is the limit")
+    return data
+
+
+def refuse_escapes(folder: Path) -> None:
+    """Refuse symbolic links that lead out of the folder, for every file that this or another library will open."""
+    here = Path(os.path.realpath(folder))
+    # The hub's download cache: snapshots/<commit>/[folder/]config.json -> [../]../../blobs/<hash>
+    snapshots = next((parent for parent in here.parents if parent.name == "snapshots"), None)
+    roots = [str(here), *([str(snapshots.parent / "blobs")] if snapshots else [])]
+    for entry in folder.iterdir():
+        target = os.path.realpath(entry)
+        if entry.is_symlink() and not any(os.path.commonpath([root, target]) == root for root in roots):
+            raise UnsafeFileError(f"{entry.name} is a symbolic link that leads out of the folder, to {target}")
+
+
+@contextmanager
+def reading(folder: str | Path) -> Iterator[None]:
+    """Let every error of the block name the folder, and turn an OSError into a `PackedError`."""
+    try:
+        yield
+    except PackedError as error:
+        raise type(error)(f"{folder}: {error}") from error
+    except OSError as error:
+        raise PackedError(f"{folder}: cannot be read: {error.strerror or error}") from error

@@ -39,8 +39,16 @@ from ternarybert.errors import (
     suggest_path,
 )
 from ternarybert.families import is_quantized, is_word_embedding
-from ternarybert.packed import files
-from ternarybert.packed.folder import CONFIG, REPLACE_ADVICE, WEIGHTS, json_bytes, load_object
+from ternarybert.packed.folder import (
+    CONFIG,
+    REPLACE_ADVICE,
+    WEIGHTS,
+    find_file,
+    json_bytes,
+    load_object,
+    reading,
+    refuse_escapes,
+)
 from ternarybert.packed.manifest import Float
 from ternarybert.packed.model import PackedModel
 from ternarybert.packed.tensor import PackedTensor, as_float32
@@ -74,13 +82,13 @@ _PICKLED_ADVICE = (
 
 def read_tensors(folder: str | Path) -> dict[str, Array]:
     """All tensors of a Hugging Face folder, as views of the mapped files."""
-    with files.reading(folder):
+    with reading(folder):
         return gather(Path(folder), map_any)
 
 
 def read_tensor(folder: str | Path, endings: tuple[str, ...]) -> Array | None:
     """The one tensor whose name has one of these endings; None if there is none."""
-    with files.reading(folder):
+    with reading(folder):
         file_of = gather(Path(folder), lambda path: dict.fromkeys(read_shapes(path), path))
         name = min((name for name in file_of if name.endswith(endings)), default=None)
         return None if name is None else map_any(file_of[name], name)[name]
@@ -88,24 +96,24 @@ def read_tensor(folder: str | Path, endings: tuple[str, ...]) -> Array | None:
 
 def read_config(folder: str | Path) -> dict[str, Any]:
     """The configuration of a Hugging Face folder."""
-    with files.reading(folder):
+    with reading(folder):
         return load_object(Path(folder), CONFIG)
 
 
 def tokenizer_files(folder: str | Path) -> dict[str, Path]:
     """The files of a tokenizer, to be copied; links that lead out of the folder are refused."""
-    with files.reading(folder):
-        files.refuse_escapes(Path(folder))
-        return {name: path for name in TOKENIZER_FILES if (path := files.find_file(Path(folder), name))}
+    with reading(folder):
+        refuse_escapes(Path(folder))
+        return {name: path for name in TOKENIZER_FILES if (path := find_file(Path(folder), name))}
 
 
 def gather(folder: Path, read: Callable[[Path], Mapping[str, T]]) -> dict[str, T]:
     """Apply `read` to every weights file of a folder, and merge what it returns for each tensor."""
     if not folder.is_dir():
         raise NotPackedError(f"there is no such folder{suggest_path(folder)}")
-    if whole := files.find_file(folder, WEIGHTS):
+    if whole := find_file(folder, WEIGHTS):
         return dict(read(whole))
-    index = _read_index(folder) if files.find_file(folder, INDEX) else None
+    index = _read_index(folder) if find_file(folder, INDEX) else None
     gathered: dict[str, T] = {}
     for name in sorted(set(index.values())) if index else _numbered(folder):
         tensors = _read_one(folder, name, read)
@@ -219,7 +227,7 @@ def unpack_to_float(model: PackedModel) -> dict[str, npt.NDArray[np.float32]]:
 
 
 def _read_one(folder: Path, name: str, read: Callable[[Path], Mapping[str, T]]) -> Mapping[str, T]:
-    path = files.find_file(folder, name)
+    path = find_file(folder, name)
     if path is None:
         raise NotPackedError(f"{name} is missing, which {INDEX} names; copy all files of the model")
     return read(path)

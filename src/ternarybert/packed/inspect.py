@@ -21,7 +21,7 @@ import numpy.typing as npt
 from ternarybert.errors import PackedTensorError
 from ternarybert.families import FAMILIES, Shapes, is_quantized, is_word_embedding
 from ternarybert.packed.codec import Coding
-from ternarybert.packed.files import reading
+from ternarybert.packed.folder import reading
 from ternarybert.packed.hf_folder import gather
 from ternarybert.packed.manifest import Float, parse_bits
 from ternarybert.packed.model import PackedModel

@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 PLAN = "run.json"  # what a resumed run must have in common with the one that was interrupted
 STATE = "trainer_state.json"  # the file of a checkpoint that is written last
 _ROWS = 1000  # hashed together
-_NEEDED = ("model.safetensors", "optimizer.pt", "random_state_0.pt")
 _RESTART = "repeat that command, or use --force without --resume to start over"
 
 
@@ -114,6 +113,11 @@ def processes() -> int:
     return int(os.environ.get("WORLD_SIZE", "1"))
 
 
+def process_file(process: int) -> str:
+    """The file of a checkpoint with what each process has of its own: random state, and losses since the last log."""
+    return f"process_{process}.pt"
+
+
 def last_checkpoint(work: Path) -> str | None:
     """The newest complete checkpoint: `trainer_state.json` is what the trainer writes last."""
     folders = [path for path in work.glob("checkpoint-*") if path.name.rpartition("-")[2].isdecimal()]
@@ -122,7 +126,8 @@ def last_checkpoint(work: Path) -> str | None:
             json.loads((path / STATE).read_text(encoding="utf-8"))
         except (OSError, ValueError):
             continue
-        missing = [name for name in _NEEDED if not (path / name).is_file()]
+        needed = ("model.safetensors", "optimizer.pt", process_file(0))
+        missing = [name for name in needed if not (path / name).is_file()]
         if missing:
             raise OutputError(f"{path} lacks {missing[0]}; remove that folder, or use --force to start over")
         return str(path)

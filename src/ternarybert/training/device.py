@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import torch
 from accelerate import Accelerator, DistributedDataParallelKwargs
-from accelerate.state import AcceleratorState
+from accelerate.state import AcceleratorState, PartialState, is_initialized
 from accelerate.tracking import get_available_trackers
 from accelerate.utils import LoggerType, ProjectConfiguration
 from transformers import PreTrainedModel
 
 from ternarybert.errors import OptionError, suggest
+from ternarybert.recipe import Recipe
 from ternarybert.student.products import Bf16Gradients
 from ternarybert.training.options import TrainingOptions
 
@@ -32,10 +34,9 @@ def check_trackers(report_to: str) -> list[str]:
     return names
 
 
-def make_accelerator(options: TrainingOptions, work: Path) -> Accelerator:
+def make_accelerator(options: TrainingOptions, work: Path, recipe: Recipe) -> Accelerator:
     """The device, the processes that torchrun started, and the trackers of `report_to`."""
-    # All accelerators of a process share one state; without this, a second run would get the device of the first.
-    AcceleratorState._reset_state(reset_partial_state=True)
+    _drop_state_of_other_device(options)
     names = check_trackers(options.report_to)
     logs = os.environ.get("TENSORBOARD_LOGGING_DIR", str(work.with_suffix(".runs")))  # the work folder is removed
     accelerator = Accelerator(
@@ -46,8 +47,35 @@ def make_accelerator(options: TrainingOptions, work: Path) -> Accelerator:
         project_config=ProjectConfiguration(logging_dir=logs),
     )
     if names:
-        accelerator.init_trackers(TRACKED_RUN)
+        accelerator.init_trackers(TRACKED_RUN, config=hyperparameters(recipe, options))
     return accelerator
+
+
+def hyperparameters(recipe: Recipe, options: TrainingOptions) -> dict[str, bool | int | float | str]:
+    """The recipe and the options as a flat dictionary of plain values, which is all that every tracker takes."""
+    names = ("seed", "device", "precision", "accumulation", "evaluations", "max_steps")
+    return dict(_flat(recipe.to_dict() | {name: getattr(options, name) for name in names}))
+
+
+def _flat(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, bool | int | float | str]]:
+    for name, value in values.items():
+        if isinstance(value, Mapping):
+            yield from _flat(value, f"{prefix}{name}.")
+        else:
+            yield f"{prefix}{name}", value if isinstance(value, (bool, int, float, str)) else str(value)
+
+
+def _drop_state_of_other_device(options: TrainingOptions) -> None:
+    """Let a run have the device that it asks for.
+
+    All accelerators of a process share one state, and the first one fixes device and precision. So the state of an
+    earlier run, or of the application that calls us, is dropped, but only where it does not fit this run; accelerate
+    has no public way to have two.
+    """
+    device = "cpu" if options.uses_cpu else "cuda"
+    other_device = bool(PartialState._shared_state) and PartialState().device.type != device
+    if other_device or (is_initialized() and AcceleratorState().mixed_precision != "no"):
+        AcceleratorState._reset_state(reset_partial_state=True)
 
 
 def set_precision(model: PreTrainedModel, options: TrainingOptions) -> bool:

@@ -67,12 +67,12 @@ def _finetune(
         network.set_attn_implementation("eager")
     tokenized = head.tokenize(data, tokenizer, network, labelled=True)
     work = prepare_work(output, options, run_plan(model, data, recipe, options))
-    accelerator = make_accelerator(options, work)
+    labels_only = replace(recipe, distill=LABELS_ONLY, stages=None)
+    accelerator = make_accelerator(options, work, labels_only)
     accelerator.wait_for_everyone()  # the first process has prepared the work folder, which the evaluator reads
     evaluator = RunEvaluator(
         head, tokenized, work, keep_last=options.keep_last, save=_save_model, is_intact=_has_weights
     )
-    labels_only = replace(recipe, distill=LABELS_ONLY, stages=None)
     trainer = Trainer(
         network, head, tokenized, labels_only, options, evaluator, optimizer="adamw", accelerator=accelerator
     )

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 
 from ternarybert.data.task import Task, TaskData
+from ternarybert.errors import OptionError
 from ternarybert.recipe import Recipe
 from ternarybert.training.callbacks import TrainingCallback
 from ternarybert.training.checkpoints import digest, digest_of_weights, processes
@@ -32,6 +33,13 @@ class TrainingOptions:
     keep_checkpoints: bool = False
     callbacks: tuple[TrainingCallback, ...] = ()
     time_budget: TimeBudget | None = None  # ends the run instead of a number of steps
+
+    def __post_init__(self) -> None:
+        """Refuse a device that is not there; falling back to the CPU could take days."""
+        if self.device not in (None, "cpu", "cuda"):
+            raise OptionError(f"device is '{self.device}', and must be 'cpu', 'cuda' or None")
+        if self.device == "cuda" and not torch.cuda.is_available():
+            raise OptionError("device is 'cuda', but torch finds no CUDA device; use 'cpu' or None")
 
     @property
     def precision(self) -> str:

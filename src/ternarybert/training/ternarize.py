@@ -107,7 +107,7 @@ def student_trainer(
     optimizer: str = "bertadam",
 ) -> Trainer:
     """A trainer that distills the teacher into `model`; with `save` the best student is packed in the work folder."""
-    accelerator = make_accelerator(options, work)
+    accelerator = make_accelerator(options, work, recipe)
     accelerator.wait_for_everyone()  # the first process has prepared the work folder, which the evaluator reads
     teacher.model.to(accelerator.device)
     budget = options.time_budget

@@ -34,7 +34,7 @@ from ternarybert.errors import DataError, DivergedError, NonFiniteError, OptionE
 from ternarybert.recipe import ONE_STAGE, TERMS, Recipe
 from ternarybert.training.batches import Batch, Collator, TokenizedData, TrainingBatches
 from ternarybert.training.callbacks import TrainingProgress
-from ternarybert.training.checkpoints import STATE, last_checkpoint
+from ternarybert.training.checkpoints import STATE, last_checkpoint, process_file
 from ternarybert.training.device import make_accelerator, random_state, restore_random_state, set_precision
 from ternarybert.training.heads import Head
 from ternarybert.training.history import RunEvaluator
@@ -69,7 +69,7 @@ class Trainer:
         self.model, self.head, self.tokenized, self.recipe, self.options = model, head, tokenized, recipe, options
         self.evaluator, self.teacher, self.work = evaluator, teacher, evaluator.work
         self.uses_autocast = set_precision(model, options)
-        self.accelerator = accelerator or make_accelerator(options, self.work)
+        self.accelerator = accelerator or make_accelerator(options, self.work, recipe)
         self.device = self.accelerator.device
         self.wrapped = self.accelerator.prepare_model(model)  # on the device; for several processes in DDP
         self.optimizer = OPTIMIZERS[optimizer](model, recipe.schedule)
@@ -112,7 +112,8 @@ class Trainer:
             for i, batch in enumerate(micro_batches, 1):
                 with self._gradient_exchange(is_last=i == len(micro_batches)):
                     loss = self.batch_loss(batch)  # student forward, teacher outputs, L
-                    # Micro-batches may differ in size; together they are a mean over the step's rows.
+                    # Micro-batches may differ in size; together they are a mean over the step's rows. Where they do
+                    # not differ, the factor in parentheses is exactly 1, and what remains is loss / k, rounded once.
                     loss = loss * (len(batch["input_ids"]) * len(micro_batches) / rows) / len(micro_batches)
                     self.accelerator.backward(loss)  # ∂L/∂ŵ becomes the gradient of w
                 self.loss_sum += loss.detach()
@@ -125,6 +126,8 @@ class Trainer:
             self._after_step()  # log, evaluate, save a checkpoint
         if self.evaluator.last_step != progress.step:
             self.evaluate()
+        self.total_loss += float(self.accelerator.reduce(self.loss_sum, "mean"))
+        self.loss_sum.zero_()
         self.rows_per_second = (progress.step - first_step) * self.batches.step_rows / (time.perf_counter() - start)
         self._notify("on_end")
         for tracker in self.accelerator.trackers:
@@ -230,8 +233,9 @@ class Trainer:
         if step % self.log_every:
             return
         total = float(self.accelerator.reduce(self.loss_sum, "mean"))
-        batches = self.sums.pop("batches")
-        terms = {} if self.teacher is None else {name: value / batches for name, value in self.sums.items()}
+        sums = self._sums_of_all_processes()
+        batches = sums.pop("batches")
+        terms = {} if self.teacher is None else {name: value / batches for name, value in sums.items()}
         loss = total / (step - self.last_logged)
         self.losses.append({"loss": loss, **terms, "step": step})
         self.total_loss, self.last_logged, self.sums = self.total_loss + total, step, {}
@@ -240,6 +244,12 @@ class Trainer:
         values["learning_rate"] = self.optimizer.param_groups[0]["lr"]
         self._notify("on_log", values)
         self._track("train", values)
+
+    def _sums_of_all_processes(self) -> dict[str, float]:
+        if self.accelerator.num_processes == 1:
+            return dict(self.sums)
+        own = torch.tensor(list(self.sums.values()), dtype=torch.float64, device=self.device)
+        return dict(zip(self.sums, self.accelerator.reduce(own, "sum").tolist(), strict=True))
 
     def evaluate(self) -> None:
         """Score the model as it is; the evaluator keeps the best one."""
@@ -253,7 +263,8 @@ class Trainer:
         """Write everything that the rest of the run depends on; without its state file a checkpoint is incomplete."""
         folder, budget = self.work / f"checkpoint-{self.progress.step}", self.options.time_budget
         folder.mkdir(parents=True, exist_ok=True)
-        torch.save(random_state(), folder / f"random_state_{self.accelerator.process_index}.pt")
+        own = {"random": random_state(), "sums": self.sums, "loss_sum": float(self.loss_sum)}
+        torch.save(own, folder / process_file(self.accelerator.process_index))
         if self.accelerator.is_main_process:
             save_model(self.model, str(folder / "model.safetensors"))
             torch.save(self.optimizer.state_dict(), folder / "optimizer.pt")
@@ -263,8 +274,6 @@ class Trainer:
                 "step": self.progress.step,
                 "steps": self.progress.steps,
                 "losses": self.losses,
-                "sums": self.sums,
-                "loss_sum": float(self.loss_sum),
                 "total_loss": self.total_loss,
                 "last_logged": self.last_logged,
                 "time": None if budget is None else budget.state(),
@@ -279,25 +288,39 @@ class Trainer:
         """Continue from the last checkpoint; its random state, or None if there is no checkpoint."""
         folder = last_checkpoint(self.work)
         try:
-            return None if folder is None else self._load(Path(folder))
+            state = None if folder is None else self._load(Path(folder))
         except Exception as error:  # whatever torch, safetensors and json raise about damaged files
             reason = str(error).strip().split("\n")[0]
             raise OutputError(
                 f"cannot resume from {folder} ({reason}); remove that folder, or use --force to start over"
             ) from error
+        self._check_same_step()
+        return state
+
+    def _check_same_step(self) -> None:
+        """Refuse to continue if processes have found different checkpoints, as without a shared file system."""
+        own = torch.tensor([self.progress.step], device=self.device)
+        steps = [int(step) for step in self.accelerator.gather(own)]
+        if len(set(steps)) > 1:
+            raise OutputError(
+                f"the processes would resume at different steps: {', '.join(map(str, steps))}; {self.work} must be "
+                "the same folder for all of them"
+            )
 
     def _load(self, folder: Path) -> dict[str, Any]:
         state = json.loads((folder / STATE).read_text(encoding="utf-8"))
         load_model(self.model, str(folder / "model.safetensors"))
-        self.optimizer.load_state_dict(torch.load(folder / "optimizer.pt", self.device, weights_only=True))
+        # Of several processes on CPUs the device is cpu:0, which torch.load does not know.
+        device = "cpu" if self.device.type == "cpu" else self.device
+        self.optimizer.load_state_dict(torch.load(folder / "optimizer.pt", device, weights_only=True))
         self.progress.step, self.progress.steps = state["step"], state["steps"]
-        self.losses, self.sums, self.total_loss = state["losses"], state["sums"], state["total_loss"]
-        self.loss_sum.fill_(state["loss_sum"])
-        self.last_logged = state["last_logged"]
+        self.losses, self.total_loss, self.last_logged = state["losses"], state["total_loss"], state["last_logged"]
         if self.options.time_budget is not None:
             self.options.time_budget.start(state["time"])
-        path = folder / f"random_state_{self.accelerator.process_index}.pt"
-        generators: dict[str, Any] = torch.load(path, weights_only=True)
+        own = torch.load(folder / process_file(self.accelerator.process_index), weights_only=True)
+        self.sums = own["sums"]
+        self.loss_sum.fill_(own["loss_sum"])
+        generators: dict[str, Any] = own["random"]
         return generators
 
     def report(self, **more: Any) -> RunReport:
@@ -318,7 +341,7 @@ class Trainer:
             labels=task.class_names,
             confusion=history.confusion.get(next(iter(self.tokenized.evals))),
             losses=tuple(self.losses),
-            train_loss=(self.total_loss + float(self.loss_sum)) / max(1, steps),
+            train_loss=self.total_loss / max(1, steps),
             examples_per_second=round(self.rows_per_second, 2),
             teacher=None if self.teacher is None else self.teacher.report(),
             **more,

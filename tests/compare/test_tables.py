@@ -1,9 +1,8 @@
-"""The figure: every row is on it, labels apart, and it can be read without colours."""
+"""The figure: every row is on it, labels apart, and it can be read without colors."""
 
 import re
 
-from ternarybert.compare.figure import draw
-from ternarybert.compare.tables import ComparisonRow
+from ternarybert.compare.tables import ComparisonRow, draw
 
 
 def rows():
