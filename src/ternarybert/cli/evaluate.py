@@ -22,7 +22,6 @@ from ternarybert.cli.options import (
     JsonOption,
     check_device,
     option,
-    refuse,
     set_threads,
     with_options,
 )
@@ -97,9 +96,6 @@ def _evaluate_packed(model: str, data: DataOptions, options: EvaluateOptions) ->
     from ternarybert.runtime.evaluate import label_names
 
     engine, teacher = options.engine, options.teacher
-    refuse(f"with --engine {engine}", batch_size=options.batch_size, device=options.device)
-    if engine == "oracle":
-        refuse("with --engine oracle", threads=options.threads)
     if teacher is not None and not is_packed(teacher):
         raise OptionError(f"the teacher '{teacher}' is not packed and needs --engine torch")
     rows = load_data(data, labels=lambda: label_names(model))

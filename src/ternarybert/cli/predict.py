@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any, cast
 import typer
 
 from ternarybert.cli.console import RERUN, ProgressDisplay, handle_errors, make_console
-from ternarybert.cli.options import AnswerOptions, EngineOptions, InputOptions, refuse, with_options
+from ternarybert.cli.options import AnswerOptions, EngineOptions, InputOptions, with_options
 from ternarybert.errors import InputError, OptionError, TruncationWarning
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ def predict(
 ) -> None:
     """Predict with a packed model: labels, numbers, entities, or answers to questions."""
     given = list(texts or ())
-    _check(given, source, answers, engine)
+    _check(given, source, answers)
     with handle_errors(resume=RERUN), _notices(), engine.load(folder) as model:
         if answers.null_threshold is not None:
             _allow_no_answer(model, answers.null_threshold)
@@ -54,7 +54,7 @@ def predict(
             _answer(model, given, source, _printer(answers))
 
 
-def _check(texts: list[str], source: InputOptions, answers: AnswerOptions, engine: EngineOptions) -> None:
+def _check(texts: list[str], source: InputOptions, answers: AnswerOptions) -> None:
     if source.input is not None and (texts or source.pair or source.question or source.context):
         raise OptionError(f"--input {source.input} excludes other texts; leave them out")
     if source.input is None and (source.text or source.text_pair):
@@ -65,10 +65,6 @@ def _check(texts: list[str], source: InputOptions, answers: AnswerOptions, engin
         raise OptionError("--output needs --input; redirect the output instead: > FILE")
     if source.question is not None and (texts or source.pair):
         raise OptionError("--question takes its text from --context or standard input; leave out other texts")
-    if answers.output is None:
-        refuse("without --output", force=answers.force)
-    if engine.engine == "oracle":
-        refuse("with --engine oracle", threads=engine.threads, kernel=engine.kernel)
 
 
 def _allow_no_answer(model: Model, threshold: float) -> None:
