@@ -106,7 +106,7 @@ def test_amounts_instead_of_classes(run, encoder, tmp_path):
     rows = [(f"the film was {word} " + "very " * i, stars) for i in range(8) for word, stars in words.items()]
     table = write_csv(tmp_path / "stars.csv", ["text", "score"], rows)
     made = run("finetune", encoder, "--train", table, *QUICK, "-o", tmp_path / "teacher")
-    assert "label 'score' (a number)" in made.err
+    assert "label 'score' (a number" in made.err
     made = run("ternarize", tmp_path / "teacher", "--train", table, *QUICK, "-o", tmp_path / "student")
     assert made.code == 0, made.err
     assert len(table_rows(made.out, "dev spearman")) == 3
