@@ -15,6 +15,7 @@ import pytest
 from pyarrow import parquet
 
 import ternarybert
+from ternarybert.cli import console
 from ternarybert.data import writers
 from ternarybert.runtime import predict_file
 from tests.processes import fork
@@ -621,3 +622,17 @@ def test_answers_that_cannot_be_written(moods, tmp_path):
         assert done.returncode == 2
         assert "disk is full" in done.stderr and "--resume" not in done.stderr
         assert len(done.stderr.splitlines()) == 1
+
+
+def test_a_log_shows_how_far_a_long_run_is(moods, table, tmp_path, monkeypatch):
+    monkeypatch.setattr(console, "_LOG_INTERVAL", 0.0)
+    monkeypatch.setattr(predict_file, "_STEP_ROWS", 10)
+    code, _, err = command("predict", moods, "--input", table, "--output", tmp_path / "o.csv")
+    assert code == 0
+    assert sum("rows/s" in line for line in err.splitlines()) >= 5
+
+
+def test_blank_lines_of_standard_input_are_counted(moods, monkeypatch):
+    piped(monkeypatch, "good\n\n \nbad\n")
+    _, out, err = command("predict", moods)
+    assert (len(out.splitlines()), err) == (2, "ternarybert: note: 2 blank lines were left out\n")

@@ -7,7 +7,7 @@ import pytest
 
 from ternarybert.compare.grid import GridProgress, GridTraining, choose_cells, compare_methods, reproduce, sample_rows
 from ternarybert.compare.paper import GRIDS
-from ternarybert.errors import OptionError
+from ternarybert.errors import DataError, HubError, OptionError
 
 
 class Recorded(GridProgress):
@@ -77,3 +77,17 @@ def test_names_that_are_not_in_the_paper(tmp_path):
         reproduce("granulrity", tmp_path)
     with pytest.raises(OptionError, match="'rt'"):
         reproduce("main", tmp_path, tasks=["rt"])
+
+
+def test_a_hub_that_cannot_be_reached_is_asked_once(tmp_path, monkeypatch):
+    asked = []
+
+    def unreachable(task, folder):
+        asked.append(task)
+        raise HubError("offline")
+
+    monkeypatch.setattr("ternarybert.data.load_task", unreachable)
+    with pytest.raises(DataError, match="--data"):
+        reproduce("main", tmp_path / "out")
+    assert len(asked) == 1
+    assert not (tmp_path / "out").exists()

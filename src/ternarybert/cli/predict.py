@@ -165,14 +165,18 @@ def _lines() -> Iterator[list[str]]:
     if sys.stdin.isatty():
         yield from _typed()
         return
-    rest, number = b"", 0
+    rest, number, blank = b"", 0, 0
     source = cast(io.BufferedReader, sys.stdin.buffer)
     while data := source.read1(_CHUNK):
         *whole, rest = (rest + data).split(b"\n")
-        yield [_decode(line, number + i) for i, line in enumerate(whole, 1) if line.strip()]
+        lines = [_decode(line, number + i) for i, line in enumerate(whole, 1) if line.strip()]
+        yield lines
         number += len(whole)
+        blank += len(whole) - len(lines)
     if rest.strip():
         yield [_decode(rest, number + 1)]
+    if blank:
+        typer.echo(f"ternarybert: note: {blank:,} blank lines were left out", err=True)
 
 
 def _whole_input() -> str:
