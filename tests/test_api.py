@@ -102,3 +102,25 @@ def test_nothing_is_imported_before_it_is_needed(use, heavy):
     script = f"import sys, ternarybert\n{use}\nprint(*sorted(set({heavy.split()!r}) & set(sys.modules)))"
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     assert done.stdout.split() == []
+
+
+@pytest.mark.parametrize("name", ["ternarize", "finetune", "evaluate", "load_torch", "compare_methods", "reproduce"])
+def test_without_torch_the_extra_is_named(name):
+    """A base install; the error is ours, and an ImportError as well."""
+    code = f"""
+import sys
+sys.modules["torch"] = sys.modules["transformers"] = None
+import ternarybert
+try:
+    if "{name}" == "compare_methods":
+        ternarybert.compare_methods("teacher", None, "out")
+    elif "{name}" == "reproduce":
+        ternarybert.reproduce("main", "out", tasks=["rte"], data="nowhere")
+    else:
+        ternarybert.{name}
+except ternarybert.errors.TernaryBertError as error:
+    assert isinstance(error, ImportError) or "nowhere" in str(error), error
+    print(error)
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert "ternarybert[train]" in done.stdout or "nowhere" in done.stdout

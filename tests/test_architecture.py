@@ -30,7 +30,7 @@ ALLOWED = {
     "demo": {"bench", "training", "runtime", "packed", "data"},
 }
 ALLOWED["cli"] = set(ALLOWED)
-TOP = {"errors", "families", "recipe", "recipe_io", "numerics", "native", "storage", "__init__", "__main__"}
+TOP = {"errors", "families", "recipe", "recipe_io", "numerics", "native", "locks", "storage", "__init__", "__main__"}
 TORCH_FREE = {"packed", "runtime", "data", "serve", "doctor", *TOP}
 HEAVY = {"torch", "transformers"}
 

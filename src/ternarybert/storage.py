@@ -1,34 +1,88 @@
 """Where results go: claim an output, write it whole or not at all, and resume one that was interrupted.
 
-Every command that writes goes through one of four ways:
+Every command that writes goes through one of five ways:
 
-    `write_json`        a small file, replaced in one step
+    `write_json`        a small JSON file, replaced in one step
+    `replace_file`      any other file made in one go: a table, a figure
     `replace_folder`    a folder made in one go: a packed model, a report
     `claim_folder`      a folder that fills over hours: its marker file says which job owns it
     `ResumableFile`     a file that grows row by row
 
 None of them overwrites what a user may want to keep. An output that exists is refused, unless `--force` was given and
-the output is of the kind that the command itself writes.
+the output is of the kind that the command itself writes. While an output is made it is locked (`lock_output`), so that
+two runs cannot mix; whoever locks it next removes what a killed run left.
 """
 
 from __future__ import annotations
 
+import ctypes
 import json
 import os
 import re
 import secrets
 import shutil
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from types import TracebackType
 from typing import Any, BinaryIO
 
 from ternarybert.errors import FolderExistsError, OutputError, TernaryBertError
+from ternarybert.locks import exclusive_lock
 
 REPORT, REPORT_PAGE = "report", "report.html"  # what `ternarybert report` adds to a packed folder
 ADVICE = "choose another --output, or use --force to start over"
+
+# --- locks -----------------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def lock_output(path: Path) -> Iterator[None]:
+    """Let one run at a time make an output, file or folder; another one is refused at once.
+
+    What a killed run left beside the output is removed.
+    """
+    with exclusive_lock(path) as is_first:
+        if is_first:
+            _remove_leftovers(path)
+        yield
+
+
+def _temporary(path: Path, end: str) -> Path:
+    """A name beside an output that nobody else uses, and that `_remove_leftovers` knows."""
+    return path.with_name(f".{path.name}.{secrets.token_hex(4)}{end}")
+
+
+def _remove_leftovers(path: Path) -> None:
+    """Remove what a killed run left beside an output; the older folder, if it was killed before the new one came."""
+    pattern = re.compile(re.escape(f".{path.name}.") + r"[0-9a-f]{8}\.(new|old)" + re.escape(path.suffix) + "?")
+    left = [entry for entry in path.parent.iterdir() if pattern.fullmatch(entry.name)]
+    for entry in left:
+        if ".old" in entry.name and entry.is_dir() and is_vacant(path):
+            install_folder(entry, path)
+        elif entry.is_dir() and not entry.is_symlink():
+            shutil.rmtree(entry, ignore_errors=True)
+        else:
+            entry.unlink(missing_ok=True)
+
+
+# --- files that are made in one go -----------------------------------------------------------------------------
+
+
+@contextmanager
+def replace_file(path: Path) -> Iterator[Path]:
+    """Give a path to write to, with the same suffix. It becomes `path` when the block succeeds."""
+    with lock_output(path):
+        draft = _temporary(path, f".new{path.suffix}")
+        try:
+            yield draft
+            _flush(draft)
+            draft.replace(path)
+        finally:
+            draft.unlink(missing_ok=True)
+
 
 # --- JSON files ------------------------------------------------------------------------------------------------
 
@@ -124,36 +178,41 @@ def replace_folder(folder: Path, check: Callable[[], None]) -> Iterator[Path]:
     `check` raises if `folder` must not be replaced. It is called before the work and again after it, because the work
     may take long. The new folder is flushed to the disk before it takes its name.
     """
-    staging = folder.parent / f".{folder.name}.{secrets.token_hex(4)}.new"
-    try:
-        check()
-        folder.parent.mkdir(parents=True, exist_ok=True)
-        staging.mkdir()
-        yield staging
-        for path in staging.iterdir():
-            _flush(path)
-        _flush(staging)
-        check()
-        install_folder(staging, folder)
-        _flush(folder.parent)
-    except BaseException as error:
-        shutil.rmtree(staging, ignore_errors=True)
-        if isinstance(error, OSError) and not isinstance(error, TernaryBertError):  # some of ours are OSErrors too
-            raise OutputError(f"{folder}: cannot be written: {error.strerror or error}") from error
-        raise
+    staging = _temporary(folder, ".new")
+    with lock_output(folder):
+        try:
+            check()
+            folder.parent.mkdir(parents=True, exist_ok=True)
+            staging.mkdir()
+            yield staging
+            for path in staging.iterdir():
+                _flush(path)
+            _flush(staging)
+            check()
+            install_folder(staging, folder)
+            _flush(folder.parent)
+        except BaseException as error:
+            shutil.rmtree(staging, ignore_errors=True)
+            if isinstance(error, OSError) and not isinstance(error, TernaryBertError):  # some of ours are OSErrors too
+                raise OutputError(f"{folder}: cannot be written: {error.strerror or error}") from error
+            raise
 
 
 def install_folder(made: Path, folder: Path) -> None:
     """Rename a finished folder to its final name; an older folder there is deleted when the new one is in place.
 
-    At every moment a complete folder exists under one of the names.
+    Where the system can exchange two folders in one step there is a complete folder by that name at every moment. Else
+    there is one under one of the names, and the next run that locks the output gives it its name back.
     """
     if is_vacant(folder):
         if os.name == "nt" and folder.is_dir():
             folder.rmdir()  # Windows renames nothing onto a folder, not even onto an empty one
         made.replace(folder)
         return
-    retired = folder.with_name(f".{folder.name}.{secrets.token_hex(4)}.old")
+    if _exchange(made, folder):
+        shutil.rmtree(made, ignore_errors=True)
+        return
+    retired = _temporary(folder, ".old")
     folder.rename(retired)
     try:
         made.rename(folder)
@@ -161,6 +220,18 @@ def install_folder(made: Path, folder: Path) -> None:
         retired.rename(folder)
         raise
     shutil.rmtree(retired, ignore_errors=True)
+
+
+_HERE, _EXCHANGE = -100, 2  # AT_FDCWD and RENAME_EXCHANGE of Linux
+
+
+def _exchange(one: Path, other: Path) -> bool:
+    """Let two folders exchange their names in one step; False where the system or the file system cannot."""
+    rename = getattr(ctypes.CDLL(None), "renameat2", None) if sys.platform == "linux" else None
+    if rename is None:
+        return False
+    done: int = rename(_HERE, os.fsencode(one), _HERE, os.fsencode(other), ctypes.c_uint(_EXCHANGE))
+    return done == 0
 
 
 def _flush(path: Path) -> None:
@@ -256,6 +327,7 @@ class FileProgress:
     done: int = 0  # input rows
     written: int = 0  # output rows
     size: int = 0  # bytes
+    input_hash: str = ""  # of the input rows that are done, where the caller gives one
     replaces: bool = False  # started with --force: may replace a finished file
 
 
@@ -281,6 +353,13 @@ class ResumableFile:
         """Open the part of an earlier run of the same job, or start one."""
         self.path, self.part = path, path.with_name(f"{path.name}.part")
         self._progress_file = _progress_file(path)
+        with ExitStack() as locked:
+            locked.enter_context(lock_output(path))
+            self._claim(identity, force=force)
+            self._lock = locked.pop_all()
+
+    def _claim(self, identity: str, *, force: bool) -> None:
+        path = self.path
         earlier = None if force else self._earlier(identity)
         if earlier is None or not earlier.replaces:
             check_output_file(path, force=force)
@@ -294,8 +373,8 @@ class ResumableFile:
         except OSError as error:
             raise OutputError(f"cannot write {self.part}: {error.strerror or error}") from error
 
-    def append(self, lines: str, done: int, written: int) -> None:
-        """Write the lines that belong to the next `done` input rows."""
+    def append(self, lines: str, done: int, written: int, input_hash: str = "") -> None:
+        """Write the lines that belong to the next `done` input rows; `input_hash` is that of all rows so far."""
         data = lines.encode()
         self._file.write(data)
         self._file.flush()
@@ -303,7 +382,11 @@ class ResumableFile:
         os.fsync(self._file.fileno())
         before = self.progress
         self.progress = replace(
-            before, done=before.done + done, written=before.written + written, size=before.size + len(data)
+            before,
+            done=before.done + done,
+            written=before.written + written,
+            size=before.size + len(data),
+            input_hash=input_hash,
         )
         self._save()
 
@@ -321,6 +404,7 @@ class ResumableFile:
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         self._file.close()
+        self._lock.close()
 
     def _earlier(self, identity: str) -> FileProgress | None:
         """The progress of an earlier run of this job, if its part is complete up to there."""

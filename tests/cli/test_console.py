@@ -10,11 +10,11 @@ import warnings
 from pathlib import Path
 
 import pytest
+import torch
 import typer
 from rich.console import Console
 
 from ternarybert.cli.console import (
-    MODULES,
     TRAINING_ADVICE,
     ProgressDisplay,
     announce_download,
@@ -25,7 +25,7 @@ from ternarybert.cli.console import (
     quiet,
     show_confusion,
 )
-from ternarybert.errors import MissingExtraError, OutOfMemoryError, OutputError
+from ternarybert.errors import MODULES, MissingExtraError, OutOfMemoryError, OutputError
 from tests.cli.test_train import table_rows
 
 TYPED = ["ternarize", "my teacher", "--train", "mail.csv", "-o", "out"]
@@ -107,6 +107,8 @@ def test_a_command_has_its_own_advice():
         IsADirectoryError(errno.EISDIR, "Is a directory", "somewhere"),
         OSError("no error number"),
         ModuleNotFoundError("No module named 'ternarybert.gone'", name="ternarybert.gone"),
+        RuntimeError("cannot read /data/out of memory/no space left/unexpected pos.csv"),
+        RuntimeError("there is not enough memory in the story PytorchStreamWriter failed"),
     ],
     ids=str,
 )
@@ -145,6 +147,29 @@ def test_a_missing_module_names_the_extra_that_has_it(extra):
         assert isinstance(known, MissingExtraError)
         extras = [each for each, modules in MODULES.items() if module in modules]  # psutil is in two
         assert any(f"{module} is missing: pip install 'ternarybert[{each}]'" in str(known) for each in extras)
+
+
+def test_what_torch_says_of_memory_and_disks():
+    """Its own words, which have no class or error number."""
+    with pytest.raises(RuntimeError) as caught:
+        torch.empty(1 << 60, dtype=torch.uint8)
+    assert isinstance(explain(caught.value), OutOfMemoryError)
+    assert isinstance(explain(torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2 GiB")), OutOfMemoryError)
+    for text in ("PytorchStreamWriter failed writing file data/0: file write failed",):
+        assert "disk is full" in str(explain(RuntimeError(text)))
+    real = "[enforce fail at inline_container.cc:664] . unexpected pos 64 vs 0"
+    assert "disk is full" in str(explain(RuntimeError(real)))
+
+
+def test_what_needs_no_missing_package_is_named():
+    missing = ModuleNotFoundError("No module named 'datasets'", name="datasets")
+    with pytest.raises(MissingExtraError, match=r"train.*--engine native"), handle_errors(otherwise="--engine native"):
+        raise missing
+
+
+def test_a_reader_that_is_done_is_no_error():
+    with pytest.raises(BrokenPipeError), handle_errors():
+        raise BrokenPipeError(errno.EPIPE, "Broken pipe")
 
 
 def test_a_missing_module_of_no_extra_is_named():

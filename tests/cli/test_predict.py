@@ -15,6 +15,7 @@ import pytest
 from pyarrow import parquet
 
 import ternarybert
+from ternarybert.cli import console
 from ternarybert.data import writers
 from ternarybert.runtime import predict_file
 from tests.processes import fork
@@ -347,7 +348,7 @@ def test_words_in_a_file(made, tmp_path):
     command("predict", folder, "--input", tmp_path / "x.txt", "--output", tmp_path / "o.csv")
     rows = read(tmp_path / "o.csv")
     assert json.loads(rows[0]["prediction"]) == [one.as_dict() for one in answers(folder, "the film").entities]
-    assert rows[1]["text"] == "good fun"
+    assert [row["text"] for row in rows] == ["the film", "", "good fun"]
 
 
 def test_a_file_to_the_terminal(moods, table):
@@ -370,8 +371,8 @@ def test_a_run_that_was_stopped_goes_on(moods, table, tmp_path, monkeypatch):
     monkeypatch.setattr(predict_file, "_STEP_ROWS", 7)
     seen, real = [], writers.AnswerWriter.append
 
-    def append(self, file, step):
-        real(self, file, step)
+    def append(self, file, step, *more):
+        real(self, file, step, *more)
         seen.append(len(step))
         if len(seen) in (2, 5, 6):
             raise KeyboardInterrupt
@@ -503,9 +504,10 @@ def test_a_folder_that_is_not_packed(tmp_path):
 def test_columns_that_are_taken(moods, tmp_path):
     source = write_csv(tmp_path / "x.csv", ["text", "score"], [("a", 1)])
     code, _, err = command("predict", moods, "--input", source, "--output", tmp_path / "o.csv")
-    assert code == 2
-    assert "already has a column 'score'" in err
-    assert not (tmp_path / "o.csv.part").exists()
+    assert code == 0
+    assert "'score 2'" in err
+    row = read(tmp_path / "o.csv")[0]
+    assert (row["score"], row["score 2"]) == ("1", str(answers(moods, "a").score))
 
 
 @pytest.mark.parametrize("value", [0, 0.0, False])
@@ -521,9 +523,30 @@ def test_numbers_are_texts_too(moods, tmp_path, value):
 
 def test_rows_that_are_no_texts(moods, tmp_path):
     (tmp_path / "x.jsonl").write_text('{"text": "good"}\n{"text": 5}\n{"text": null}\n{}\n{"text": ["a"]}\n')
-    code, _, err = command("predict", moods, "-i", tmp_path / "x.jsonl", "--text", "text", "-o", tmp_path / "o.jsonl")
+    arguments = ["predict", moods, "-i", tmp_path / "x.jsonl", "--text", "text"]
+    code, _, err = command(*arguments, "-o", tmp_path / "o.jsonl", "--strict")
     assert code == 2
     assert "x.jsonl, line 5: 'text' is ['a'] (list), not a text" in err
+    assert command(*arguments, "--strict")[0] == 2
+    code, out, err = command(*arguments, "-o", tmp_path / "o.jsonl", "--bad-rows", tmp_path / "bad.csv", "--json")
+    assert code == 0
+    summary = json.loads(out)
+    assert (summary["rows"], summary["without_text"], summary["bad"]) == (5, 2, 1)
+    assert read(tmp_path / "bad.csv") == [{"line": "5", "reason": "'text' is ['a'] (list), not a text"}]
+    assert [bool(row["prediction"]) for row in read(tmp_path / "o.jsonl")] == [True, True, False, False, False]
+    code, out, _ = command(*arguments, "--bad-rows", tmp_path / "bad2.csv")
+    assert (code, [line.split("\t")[0] for line in out.splitlines()][2:]) == (0, ["-", "-", "-"])
+    assert read(tmp_path / "bad2.csv") == read(tmp_path / "bad.csv")
+    _, out, _ = command(*arguments, "--json")
+    assert [json.loads(line).get("error", "") != "" for line in out.splitlines()] == [False, False, True, True, True]
+
+
+def test_a_ragged_row_does_not_end_a_run(moods, tmp_path):
+    (tmp_path / "x.csv").write_text("id,text\n1,good\n,\n3\n4,bad,or\n5,fine\n")
+    code, _, err = command("predict", moods, "-i", tmp_path / "x.csv", "-o", tmp_path / "o.csv")
+    assert code == 0
+    assert "5 rows" in err and "1 had no text" in err and "2 could not be read" in err and "--bad-rows" in err
+    assert [row["id"] for row in read(tmp_path / "o.csv")] == ["1", "", "3", "4", "5"]
 
 
 def test_halves_of_characters_do_not_end_a_run(moods, tmp_path):
@@ -573,3 +596,43 @@ def test_nothing_heavy_is_imported(moods, table, tmp_path):
         environment = os.environ | {"TERNARYBERT_THREADS": "1"}
         done = subprocess.run(line, capture_output=True, text=True, check=True, env=environment)
         assert done.stdout.splitlines()[-1] == "[]"
+
+
+def shell(line, **variables):
+    """What a shell does with a line."""
+    environment = os.environ | {"TERNARYBERT_THREADS": "1", **{name: str(value) for name, value in variables.items()}}
+    return subprocess.run(["bash", "-c", f"set -o pipefail; {line}"], capture_output=True, text=True, env=environment)
+
+
+RUN = f"{sys.executable} -m ternarybert predict"
+
+
+def test_a_reader_that_stops_early_is_no_error(moods, tmp_path):
+    source = write_csv(tmp_path / "x.csv", ["text"], [("the film was good",)] * 20_000)
+    done = shell(f'{RUN} "$MODEL" --input "$FILE" | head -n 1', MODEL=moods, FILE=source)
+    assert len(done.stdout.splitlines()) == 1
+    assert (done.returncode, done.stderr) == (1, "")
+
+
+@pytest.mark.linux_only("/dev/full")
+def test_answers_that_cannot_be_written(moods, tmp_path):
+    source = write_csv(tmp_path / "x.csv", ["text"], [("the film was good",)] * 10)
+    for arguments in (f'--input "{source}"', "good", "good --json"):
+        done = shell(f'{RUN} "$MODEL" {arguments} > /dev/full', MODEL=moods)
+        assert done.returncode == 2
+        assert "disk is full" in done.stderr and "--resume" not in done.stderr
+        assert len(done.stderr.splitlines()) == 1
+
+
+def test_a_log_shows_how_far_a_long_run_is(moods, table, tmp_path, monkeypatch):
+    monkeypatch.setattr(console, "_LOG_INTERVAL", 0.0)
+    monkeypatch.setattr(predict_file, "_STEP_ROWS", 10)
+    code, _, err = command("predict", moods, "--input", table, "--output", tmp_path / "o.csv")
+    assert code == 0
+    assert sum("rows/s" in line for line in err.splitlines()) >= 5
+
+
+def test_blank_lines_of_standard_input_are_counted(moods, monkeypatch):
+    piped(monkeypatch, "good\n\n \nbad\n")
+    _, out, err = command("predict", moods)
+    assert (len(out.splitlines()), err) == (2, "ternarybert: note: 2 blank lines were left out\n")

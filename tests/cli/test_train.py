@@ -1,14 +1,18 @@
 """The commands as a user types them, on tiny models."""
 
 import json
+import shlex
 import signal
+import sys
 import time
 from pathlib import Path
 
 import pytest
 
 from ternarybert import packed
+from ternarybert.cli.options import IGNORED
 from ternarybert.recipe import Recipe
+from ternarybert.training import device
 from tests import tiny
 from tests.cli.conftest import COLUMNS, HEADER, MOODS, save_classifier, sentences, start, write_csv
 from tests.processes import fork, fork_ranks
@@ -134,7 +138,7 @@ def test_amounts_instead_of_classes(run, encoder, tmp_path):
     rows = [(f"the film was {word} " + "very " * i, stars) for i in range(8) for word, stars in words.items()]
     table = write_csv(tmp_path / "stars.csv", ["text", "score"], rows)
     made = run("finetune", encoder, "--train", table, *QUICK, "-o", tmp_path / "teacher")
-    assert "label 'score' (a number)" in made.err
+    assert "label 'score' (a number" in made.err
     made = run("ternarize", tmp_path / "teacher", "--train", table, *QUICK, "-o", tmp_path / "student")
     assert made.code == 0, made.err
     assert len(table_rows(made.out, "dev spearman")) == 3
@@ -319,3 +323,62 @@ def test_a_new_head_where_the_number_of_classes_changes(run, tmp_path, table):
     made = run("finetune", other, "--train", table, *COLUMNS, *QUICK, "-o", tmp_path / "out")
     assert made.code == 0, made.err
     assert all(sum(table_rows(made.out, mood)) == 2 for mood in MOODS)
+
+
+NO_EFFECT = {
+    "finetune": ["enc", "--epochs", "2", "--max-steps", "3"],
+    "ternarize": ["teacher", "--epochs", "2", "--max-steps", "3"],
+    "predict": [
+        ["model", "a", "--force"],
+        ["model", "a", "--strict"],
+        ["model", "a", "--bad-rows", "x.csv"],
+        ["model", "a", "--context", "b", "--pair"],
+        ["model", "a", "--engine", "oracle", "--kernel", "portable"],
+    ],
+    "evaluate": [
+        ["model", "--eval", "x.csv", "--engine", "native", "--batch-size", "64"],
+        ["model", "--eval", "x.csv", "--engine", "native", "--device", "cuda"],
+        ["model", "--eval", "x.csv", "--engine", "oracle", "--threads", "2"],
+    ],
+    "compare": ["teacher", "--max-steps", "3", "--processor-time"],
+    "reproduce": ["main", "--processor-time"],
+    "report": [["model", "--text", "a"], ["model", "--texts", "a.txt"]],
+}
+
+
+@pytest.mark.parametrize("command", IGNORED)
+def test_options_without_effect_are_refused(fails, command):
+    """Before anything is read: none of these files exists."""
+    lines = NO_EFFECT[command]
+    for line in lines if isinstance(lines[0], list) else [lines]:
+        assert "has no effect" in fails(command, *line)
+
+
+def test_columns_of_a_known_task_are_refused(fails, teacher, tmp_path):
+    assert "--text has no effect with --task mrpc" in fails("evaluate", teacher, "--task", "mrpc", "--text", "foo")
+    said = fails("finetune", teacher, "--task", "mrpc", "--no-regression", "-o", tmp_path / "x")
+    assert "--no-regression has no effect" in said
+
+
+def test_the_next_command_can_be_run_as_it_is(run, teacher, table, tmp_path, monkeypatch):
+    """Also where no evaluation file was given."""
+    monkeypatch.chdir(tmp_path)
+    done = run("ternarize", teacher, "--train", table, *COLUMNS, "--max-steps", "2", "--evaluations", "1", "-o", "out")
+    line = next(line for line in done.out.splitlines() if line.startswith("Next: "))
+    following = shlex.split(line.removeprefix("Next: ternarybert "))
+    assert "FILE" not in following
+    assert run(*following).code == 0
+
+
+def test_a_missing_tracker_is_an_error_before_anything_is_read(run, encoder, monkeypatch, tmp_path):
+    monkeypatch.setattr(device, "get_available_trackers", list)
+    for command in ("finetune", "ternarize"):
+        done = run(command, encoder, "--train", tmp_path / "no.csv", "--report-to", "tensorboard", "-o", tmp_path / "x")
+        assert done.code == 2
+        assert "tensorboard" in done.err and "no.csv" not in done.err
+
+
+def test_evaluate_without_torch_names_the_other_engine(fails, teacher, table, monkeypatch):
+    monkeypatch.setitem(sys.modules, "datasets", None)
+    said = fails("evaluate", teacher, "--eval", table, *COLUMNS)
+    assert "ternarybert[train]" in said and "--engine native" in said

@@ -19,7 +19,7 @@ from ternarybert.compare.grid import (
 )
 from ternarybert.compare.paper import GRIDS, TWN, Experiment, PaperRow
 from ternarybert.data import GLUE
-from ternarybert.errors import OptionError
+from ternarybert.errors import DataError, HubError, OptionError
 from ternarybert.recipe import PRESETS
 from ternarybert.training.options import TrainingOptions
 
@@ -124,3 +124,17 @@ def test_distilled_students_train_on_augmented_rows_where_the_paper_augments(dat
     assert run.augmented("rte", never, str(teacher)) is None
     assert [GLUE[name].task.augment for name in ("stsb", "mnli", "qqp")] == [False] * 3
     assert all(GLUE[name].task.augment for name in ("cola", "sst2", "mrpc", "qnli", "rte"))
+
+
+def test_a_hub_that_cannot_be_reached_is_asked_once(tmp_path, monkeypatch):
+    asked = []
+
+    def unreachable(task, folder):
+        asked.append(task)
+        raise HubError("offline")
+
+    monkeypatch.setattr("ternarybert.data.load_task", unreachable)
+    with pytest.raises(DataError, match="--data"):
+        reproduce("main", tmp_path / "out")
+    assert len(asked) == 1
+    assert not (tmp_path / "out").exists()

@@ -1,3 +1,4 @@
+import time
 from pathlib import Path
 
 import pytest
@@ -5,7 +6,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ternarybert.data.classification import ClassificationTask
-from ternarybert.data.labels import align_labels, are_continuous, as_number, match_labels, read_labels, sorted_names
+from ternarybert.data.labels import (
+    align_labels,
+    are_continuous,
+    as_number,
+    label_warnings,
+    match_labels,
+    read_labels,
+    sorted_names,
+)
 from ternarybert.data.readers import Table
 from ternarybert.data.task import TaskData, make_dataset
 from ternarybert.errors import DataError, LabelError
@@ -167,3 +176,34 @@ def test_unlabelled_data_take_the_teachers_names():
     assert align_labels(data, {0: "a", 1: "b"}).task.labels == ("a", "b")
     scored = align_labels(data, {0: "LABEL_0"}).task
     assert scored.regression and scored.num_labels == 1 and scored.metrics[0] == "spearman"
+
+
+@pytest.mark.parametrize(
+    ("labels", "named"),
+    [
+        (["Positive"] * 50 + ["negative"] * 50 + ["Positve"], [("Positve", "Positive")]),
+        (["yes"] * 30 + ["Yes"] * 20 + ["no"] * 9, [("Yes", "yes")]),
+        (["so so"] * 30 + ["so-so"] * 20 + ["no"] * 9, [("so-so", "so so")]),
+        (["step 1"] * 90 + ["step 2"] * 4, []),  # two names
+        (["cat"] * 50 + ["car"] * 50, []),  # both are frequent
+        (["business"] * 50 + ["tech"] * 5, []),
+    ],
+)
+def test_labels_that_look_like_typos_are_named(labels, named):
+    found = [line for line in label_warnings(labels) if "nearly" in line]
+    assert len(found) == len(named)
+    for line, names in zip(found, named, strict=True):
+        assert all(f"'{name}'" in line for name in names)
+
+
+def test_tiny_classes_are_counted():
+    assert label_warnings(["a", "b"] * 10) == []
+    (line,) = label_warnings(["good"] * 20 + ["bad"] * 20 + ["odd", "rare", "rare"])
+    assert "'odd' (1)" in line and "'rare' (2)" in line and "2 of 4" in line
+
+
+def test_many_labels_are_compared_quickly():
+    labels = [f"some rather long name of a class {chr(97 + i % 26)}{chr(97 + i // 26)}" for i in range(600)] * 3
+    start = time.process_time()
+    label_warnings(labels)
+    assert time.process_time() - start < 5

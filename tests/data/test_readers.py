@@ -3,7 +3,9 @@
 import csv
 import json
 import logging
+import os
 import sys
+from dataclasses import replace
 
 import pyarrow
 import pytest
@@ -13,7 +15,8 @@ from hypothesis import strategies as st
 from pyarrow import parquet
 
 from ternarybert.data import readers
-from ternarybert.data.readers import Rows, open_rows, read_plain_tsv, read_table, sample
+from ternarybert.data.readers import BadRow, Rows, open_rows, read_plain_tsv, read_table, sample
+from ternarybert.data.squad.questions import holds_questions
 from ternarybert.errors import DataError, MissingExtraError
 
 
@@ -57,7 +60,7 @@ FILES = {
         [(1, {"text": "a", "n": 1}), (2, {"text": "cut ?"})],
     ),
     "lines.json": ('{"text": "a"}\n{"text": "b"}\n', [(1, {"text": "a"}), (2, {"text": "b"})]),
-    "lines.txt": ("one\n\n  two  \nthree", [(1, {"text": "one"}), (3, {"text": "two"}), (4, {"text": "three"})]),
+    "lines.txt": ("one\n  two  \nthree", [(1, {"text": "one"}), (2, {"text": "two"}), (3, {"text": "three"})]),
 }
 
 
@@ -390,6 +393,53 @@ def test_blank_lines_in_a_tsv_file(tmp_path):
     assert table.columns == {"text": ["a", " "], "label": ["1", " "]}
 
 
+@pytest.mark.parametrize(
+    ("name", "content", "blank", "rows"),
+    [
+        ("t.csv", "id,text\n1,good\n,\n3,bad\n\n", [3], 3),  # an empty line is no row of two fields
+        ("t.csv", "text\ngood\n\nbad\n", [3], 3),
+        ("t.csv", 'text\n"go\nod"\n""\nbad\n', [4], 3),
+        ("t.tsv", "id\ttext\n1\tgood\n\t\n3\tbad\n", [3], 3),
+        ("t.tsv", 'id\ttext\n1\t"good"\n\t\n3\t"bad"\n\t\n', [3, 5], 4),
+        ("t.tsv", 'id\ttext\n1\t"good" one\n\t\n3\tbad\n\t\n', [3, 5], 4),
+        ("t.txt", "good\n\n \nbad\n", [2, 3], 4),
+    ],
+)
+def test_blank_rows_are_rows_and_are_left_out_of_a_table_with_a_warning(tmp_path, caplog, name, content, blank, rows):
+    path = write(tmp_path, name, content)
+    found = list(open_rows(path))
+    assert len(found) == rows
+    assert [number for number, row in found if not any(row.values())] == blank
+    assert len(read_table(path)) == rows - len(blank)
+    assert f"{len(blank)} blank rows" in caplog.text
+    assert f"line {blank[0]}" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("t.csv", "id,text\n1,good\n2\n3,bad,or,so\n4,fine\n"),
+        ("t.tsv", "id\ttext\n1\tgood\n2\n3\tbad\tor\n4\tfine\n"),
+        ("t.tsv", 'id\ttext\n1\t"good" one\n2\n3\tbad\tor\n4\tfine\n'),
+        ("t.jsonl", '{"id": 1}\n{"id": \n[3]\n{"id": 4}\n'),
+        ("t.jsonl", '{"id": 1}\n' + "[" * 100_000 + '\n"three"\n{"id": 4}\n'),
+    ],
+)
+def test_bad_rows_are_given_as_such_or_refused(tmp_path, name, content):
+    rows = open_rows(write(tmp_path, name, content))
+    with pytest.raises(DataError, match="line"):
+        list(rows)
+    found = list(replace(rows, strict=False))
+    assert [isinstance(row, BadRow) for _, row in found] == [False, True, True, False]
+    assert [str(row.get("id")) for _, row in found] in (["1", "2", "3", "4"], ["1", "None", "None", "4"])
+    assert all(row.reason for _, row in found[1:3])
+
+
+def test_a_json_list_that_is_nested_too_deeply(tmp_path):
+    with pytest.raises(DataError, match="nested"):
+        list(open_rows(write(tmp_path, "t.json", '[{"a": ' + "[" * 200_000)))
+
+
 def test_a_sample_of_a_json_list_reads_little_of_it(tmp_path, count):
     rows = open_rows(write(tmp_path, "t.json", json.dumps([{"text": "a text"}] * 100_000)))
     assert len(sample(rows)) == 200
@@ -408,3 +458,41 @@ def test_a_json_list_in_blocks_of_any_size(tmp_path, monkeypatch, block, indent)
 
 def test_an_empty_json_list(tmp_path):
     assert list(open_rows(write(tmp_path, "t.json", " [ ] "))) == []
+
+
+def bytes_read():
+    """By this process so far, in whatever way."""
+    with open("/proc/self/io") as file:
+        return int(file.readline().split()[1])
+
+
+BIG = {
+    "big.csv": lambda path: path.write_text("text,label\n" + "a text of some words,1\n" * 200_000),
+    "big.tsv": lambda path: path.write_text("text\tlabel\n" + 'a "text" of some words\t1\n' * 200_000),
+    "big.jsonl": lambda path: path.write_text('{"text": "a text", "label": 1}\n' * 200_000),
+    "big.json": lambda path: path.write_text(json.dumps([{"text": "a text", "label": 1}] * 200_000)),
+    "big.parquet": lambda path: parquet.write_table(
+        pyarrow.table({"text": [f"a text of row {i}" for i in range(500_000)]}), path, row_group_size=5_000
+    ),
+}
+
+
+@pytest.mark.linux_only("what a process has read is in /proc")
+@pytest.mark.parametrize("name", BIG)
+def test_columns_are_looked_at_without_reading_the_file(tmp_path, name):
+    path = tmp_path / name
+    BIG[name](path)
+    sample(open_rows(path)), holds_questions(path)  # whatever is imported now is not of the file
+    before = bytes_read()
+    assert len(sample(open_rows(path))) == readers._SAMPLE
+    holds_questions(path)
+    assert bytes_read() - before < path.stat().st_size / 10
+
+
+@pytest.mark.linux_only("pipes")
+def test_a_pipe_is_called_one(tmp_path):
+    os.mkfifo(tmp_path / "x.csv")
+    with pytest.raises(DataError, match=r"x\.csv") as caught:
+        open_rows(tmp_path / "x.csv")
+    assert "did you mean" not in str(caught.value)
+    assert "pipe" in str(caught.value)

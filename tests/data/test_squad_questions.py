@@ -1,6 +1,7 @@
 import gzip
 import json
 import logging
+import tracemalloc
 import zipfile
 
 import datasets
@@ -243,3 +244,28 @@ def test_only_the_beginning_of_a_file_is_read_to_see_whether_it_holds_questions(
     assert holds_questions(tmp_path / "lines.json")
     datasets.Dataset.from_list([asked] * 3).to_parquet(tmp_path / "q.parquet")
     assert holds_questions(tmp_path / "q.parquet")
+
+
+@pytest.mark.parametrize("kind", ["zip", "gz"])
+def test_a_small_file_that_unpacks_to_a_large_one_is_refused(tmp_path, monkeypatch, kind):
+    """A megabyte of zeros would take gigabytes as Python objects."""
+    monkeypatch.setattr(questions, "_ALWAYS_UNPACKED", 1 << 20)
+    path = tmp_path / f"x.json.{kind}"
+    data = b'{"data": [' + b"[]," * (1 << 20) + b"[]]}"
+    if kind == "gz":
+        path.write_bytes(gzip.compress(data))
+    else:
+        with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+            archive.writestr("x.json", data)
+    tracemalloc.start()
+    with pytest.raises(DataError, match=r"x\.json.*unpack"):
+        read_questions(path)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 4 << 20
+
+
+def test_json_that_is_nested_too_deeply(tmp_path):
+    (tmp_path / "x.json").write_text('{"data": ' + "[" * 200_000)
+    with pytest.raises(DataError, match=r"x\.json"):
+        read_questions(tmp_path / "x.json")

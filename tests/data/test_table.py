@@ -180,3 +180,22 @@ load_table({str(reviews)!r}, label="Mood")
 assert "torch" not in sys.modules
 """
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_codes_with_a_point_are_regression_unless_told_and_it_is_said(tmp_path, caplog):
+    rows = "".join(f"text {i},1.{i % 3 + 1}\n" for i in range(60))
+    (tmp_path / "t.csv").write_text("text,label\n" + rows)
+    assert load_table(tmp_path / "t.csv").task.regression
+    assert "--no-regression" in caplog.text and "'label'" in caplog.text
+    caplog.clear()
+    task = load_table(tmp_path / "t.csv", regression=False).task
+    assert (task.regression, task.labels, caplog.text) == (False, ("1.1", "1.2", "1.3"), "")
+    assert load_table(tmp_path / "t.csv", regression=True).task.regression
+    assert caplog.text == ""
+
+
+def test_what_looks_like_a_typo_is_said(tmp_path, caplog):
+    (tmp_path / "t.csv").write_text("text,label\n" + "a,Positive\nb,Negative\n" * 20 + "c,Positve\n")
+    data = load_table(tmp_path / "t.csv")
+    assert "'Positve' (1 rows) and 'Positive' (20)" in caplog.text
+    assert data.task.describe(data).endswith("(Negative 18, Positive 18, Positve 1)")

@@ -136,3 +136,15 @@ def test_printable_text_is_short_and_fits_xml(text, most):
     shown = printable(text, most)
     assert len(shown) <= most
     assert ET.fromstring(f"<a>{shown.replace('&', '&amp;').replace('<', '&lt;')}</a>") is not None
+
+
+def test_fonts_for_other_scripts_are_used_where_they_are_installed():
+    assert charts.fonts(["DejaVu Sans", "Noto Sans CJK SC"]) == ["sans-serif", "Noto Sans CJK SC"]
+    assert charts.STYLE["font.family"][0] == "sans-serif"
+
+
+def test_characters_without_a_font_are_text_in_the_svg_and_noted_of_the_png(caplog):
+    """No font has this one, which is for private use."""
+    picture = charts.size_accuracy([SizeScore("\ue123", 6 * 2**20, 86.0)], "accuracy", "size")
+    assert any("\ue123" in word for word in words(picture))
+    assert "size.png" in caplog.text

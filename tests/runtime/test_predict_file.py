@@ -8,11 +8,12 @@ import sys
 
 import pytest
 
+from ternarybert.data.readers import open_rows, read_table
 from ternarybert.data.writers import AnswerWriter
 from ternarybert.errors import DataError, NotPackedError, OptionError, OutputError
 from ternarybert.runtime import load
 from ternarybert.runtime import predict_file as module
-from ternarybert.runtime.predict_file import PredictFileResult, answer_columns, predict_file, predict_rows
+from ternarybert.runtime.predict_file import NoAnswer, PredictFileResult, answer_columns, predict_file, predict_rows
 
 TEXTS = ["the film was good", "awful, dull plot", "", "i liked it"]
 
@@ -114,7 +115,7 @@ def test_another_job_does_not_resume(folders, table, tmp_path, stop, change):
     if callable(change):
         change(folder)
     elif change == "input":
-        table.write_text(table.read_text() + "40,more\n")
+        table.write_text(table.read_text().replace("dull", "fine"))
     else:
         options = {"columns": {"text": "id"}, "scores": {"all_scores": True}}[change]
     with pytest.raises(OutputError, match=r"o\.csv\.part"):
@@ -148,12 +149,81 @@ def test_a_number_is_a_text(folders, tmp_path, value):
         assert lines(tmp_path / "o.jsonl")[0]["prediction"] == model.predict(str(value)).label
 
 
+BAD = {
+    "x.csv": ("id,text\n1,good\n,\n3\n4,bad,or\n5,fine\n6, \n", [4, 5], 2),
+    "x.tsv": ("id\ttext\n1\tgood\n\t\n3\n4\tbad\tor\n5\tfine\n6\t \n", [4, 5], 2),
+    "x.jsonl": ('{"text": "good"}\n{"text": null}\n["a"]\n{"text\n{"text": "fine"}\n{}\n', [3, 4], 2),
+}
+
+
+@pytest.mark.parametrize("kind", ["csv", "jsonl", "parquet"])
+@pytest.mark.parametrize("name", BAD)
+def test_every_row_is_in_the_output_and_bad_ones_are_listed(folders, tmp_path, name, kind):
+    content, bad, empty = BAD[name]
+    (tmp_path / name).write_text(content)
+    out, listed = tmp_path / f"o.{kind}", tmp_path / "bad.jsonl"
+    result = predict_file(folders(), tmp_path / name, out, text="text", bad_rows=listed)
+    assert (result.rows, result.empty, result.bad) == (6, empty, 2)
+    assert [row["line"] for row in lines(listed)] == bad
+    assert all(row["reason"] for row in lines(listed))
+    found = [row["prediction"] for _, row in open_rows(out)]
+    with load(folders()) as model:
+        good, fine = (model.predict(text).label for text in ("good", "fine"))
+        printed = [answer for _, _, answer in predict_rows(model, tmp_path / name, text="text")]
+    assert [value or None for value in found] == [good, None, None, None, fine, None]
+    assert [isinstance(answer, NoAnswer) for answer in printed] == [not value for value in found]
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_strict_stops_at_the_first_bad_row_and_resumes_when_it_is_mended(folders, tmp_path, monkeypatch, name):
+    monkeypatch.setattr(module, "_STEP_ROWS", 1)
+    header, _, content = BAD[name][0].partition("\n")
+    path, out = tmp_path / name, tmp_path / "o.jsonl"
+    good = {"x.csv": "7,film\n", "x.tsv": "7\tfilm\n", "x.jsonl": '{"text": "film"}\n'}[name]
+    path.write_text(f"{header}\n{good * 300}{content}")
+    for line in [300 + line for line in BAD[name][1]]:
+        with pytest.raises(DataError, match=f"line {line}"):
+            predict_file(folders(), path, out, text="text", strict=True)
+        whole = path.read_text().splitlines()
+        whole[line - 1] = good.strip()
+        path.write_text("\n".join(whole) + "\n")
+    result = predict_file(folders(), path, out, text="text", strict=True)
+    assert result.resumed > 0
+    assert (result.rows, result.bad) == (306, 0)
+    monkeypatch.undo()
+    predict_file(folders(), path, tmp_path / "alone.jsonl", text="text")
+    assert out.read_bytes() == (tmp_path / "alone.jsonl").read_bytes()
+
+
+def test_counts_of_a_resumed_run_are_those_of_the_file(folders, tmp_path, stop):
+    (tmp_path / "x.csv").write_text(BAD["x.csv"][0])
+    stop(True)
+    with pytest.raises(KeyboardInterrupt):
+        predict_file(folders(), tmp_path / "x.csv", tmp_path / "o.csv")
+    stop(False)
+    result = predict_file(folders(), tmp_path / "x.csv", tmp_path / "o.csv", bad_rows=tmp_path / "bad.csv")
+    assert (result.rows, result.resumed, result.empty, result.bad) == (6, 6, 2, 2)
+    assert read_table(tmp_path / "bad.csv").columns["line"] == ["4", "5"]
+
+
+def test_columns_that_the_input_has_get_a_number(folders, tmp_path):
+    (tmp_path / "x.csv").write_text("text,score,score 2\ngood,5,6\n")
+    result = predict_file(folders(), tmp_path / "x.csv", tmp_path / "o.csv")
+    assert result.renamed == {"score": "score 3"}
+    assert list(read_table(tmp_path / "o.csv").columns) == ["text", "score", "score 2", "prediction", "score 3"]
+    again = predict_file(folders(), tmp_path / "o.csv", tmp_path / "p.csv", text="text")
+    assert again.renamed == {"prediction": "prediction 2", "score": "score 4"}
+
+
 def test_rows_without_a_file(folders, table):
     with load(folders()) as model:
         found = list(predict_rows(model, table))
         expected = model.predict(TEXTS)
     assert [text for _, text, _ in found] == TEXTS * 10
-    assert [answer.label for _, _, answer in found[:4]] == [answer.label for answer in expected]
+    assert found[2][2] == NoAnswer("no text")
+    del found[2], expected[2]
+    assert [answer.label for _, _, answer in found[:3]] == [answer.label for answer in expected]
+    found.insert(2, None)
     assert found[5][0] == {"id": "5", "text": TEXTS[1]}
 
 

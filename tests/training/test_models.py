@@ -1,6 +1,7 @@
 """What is loaded is what the files hold: nothing made up, nothing in half precision, nothing of another model."""
 
 import json
+import shutil
 from types import SimpleNamespace
 
 import pytest
@@ -87,3 +88,35 @@ def test_positions_that_roberta_never_gives_to_a_token_do_not_count(data):
     assert longest_input(task, model) == 18
     assert longest_input(task, SimpleNamespace(config=BertConfig(max_position_embeddings=20))) == 20
     assert longest_input(task, SimpleNamespace(config=BertConfig())) == task.max_length
+
+
+@pytest.mark.parametrize(
+    ("architecture", "embedder", "words"),
+    [
+        ("BertForTokenClassification", False, "labels words"),
+        ("BertModel", True, "sentence embeddings"),
+        ("BertForQuestionAnswering", False, "answers questions"),
+        ("BertModel", False, "fine-tune it first"),
+        ("BertForMaskedLM", False, "fine-tune it first"),
+    ],
+)
+def test_a_model_that_does_something_else_is_called_by_its_name(data, teacher, tmp_path, architecture, embedder, words):
+    """And is not sent to fine-tuning, which would make a classifier of it, unless that is what it needs."""
+    folder = tmp_path / "other"
+    shutil.copytree(teacher, folder)
+    reconfigure(folder, architectures=[architecture])
+    if embedder:
+        (folder / "modules.json").write_text("[]")
+    with pytest.raises(UnsupportedModelError, match=words) as caught:
+        load_trained(folder, head_of(data.task))
+    assert architecture in str(caught.value)
+    assert ("finetune" in str(caught.value)) == (architecture in ("BertModel", "BertForMaskedLM"))
+
+
+def test_a_head_that_fine_tuning_replaces_is_named(data, teacher, tmp_path, caplog):
+    shutil.copytree(teacher, tmp_path / "other")
+    load_encoder(tmp_path / "other", head_of(data.task), 1)
+    assert caplog.text == ""
+    reconfigure(tmp_path / "other", architectures=["BertForTokenClassification"])
+    load_encoder(tmp_path / "other", head_of(data.task), 1)
+    assert "BertForTokenClassification" in caplog.text

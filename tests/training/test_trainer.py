@@ -14,6 +14,7 @@ from ternarybert.quantize import ternarize_lat
 from ternarybert.recipe import PRESETS, ROW, Recipe, Stage, WeightScheme
 from ternarybert.student import expose_scores, make_student, quantized_layers
 from ternarybert.training.callbacks import TrainingCallback
+from ternarybert.training.checkpoints import last_checkpoint
 from ternarybert.training.finetune import finetune
 from ternarybert.training.losses import loss_attention, loss_hidden, soft_cross_entropy
 from ternarybert.training.options import TrainingOptions
@@ -21,6 +22,7 @@ from ternarybert.training.teacher import Teacher, fitted
 from ternarybert.training.ternarize import student_trainer, ternarize
 from ternarybert.training.trainer import Trainer, evaluation_steps
 from tests import tiny
+from tests.crashes import at_every_event, at_sizes
 
 NO_DROPOUT = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
 
@@ -304,3 +306,39 @@ def test_a_state_file_is_plain_json(data, tmp_path):
     state = json.loads((tmp_path / "checkpoint-4" / "trainer_state.json").read_text())
     assert (state["step"], state["steps"]) == (4, 4)
     assert [entry["step"] for entry in state["losses"]] == [1, 2, 3, 4]
+
+
+# Files of a checkpoint are announced by nobody, so they are also cut off at several sizes.
+WAYS = {
+    "killed": lambda work, folder: at_every_event(work, folder),
+    "full": lambda work, folder: at_every_event(work, folder, full=True),
+    "cut off": lambda work, folder: at_sizes(work, (0, 100, 3_000, 100_000)),
+    "too long": lambda work, folder: at_sizes(work, (0, 100, 3_000, 100_000), full=True),
+}
+
+
+@pytest.mark.linux_only("processes are forked and limited")
+@pytest.mark.parametrize("way", WAYS)
+def test_killed_or_out_of_space_while_a_checkpoint_is_written(data, tmp_path, way):
+    """The last complete checkpoint can always be loaded, and is the old one or the new one."""
+    trainer = make_trainer(data, tmp_path / "out", RECIPE)
+    trainer.progress.step = 1
+    trainer.save_checkpoint()
+
+    def work():
+        trainer.progress.step = 2
+        trainer.save_checkpoint()
+
+    ended = 0
+    for _ in WAYS[way](work, trainer.work):
+        ended += 1
+        last = last_checkpoint(trainer.work)
+        assert last is not None and Path(last).name in ("checkpoint-1", "checkpoint-2")
+        trainer.load_checkpoint()
+        assert Path(last).name == f"checkpoint-{trainer.progress.step}"
+        if last.endswith("-2"):
+            trainer.progress.step = 1
+            trainer.save_checkpoint()
+    assert ended
+    work()
+    assert [path.name for path in trainer.work.glob("checkpoint-*")] == ["checkpoint-2"]

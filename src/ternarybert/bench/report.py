@@ -13,6 +13,7 @@ from ternarybert.bench.random_model import ModelShape, multiply_adds
 from ternarybert.bench.run import BenchPlan, Timing, ratios
 from ternarybert.errors import MissingExtraError
 from ternarybert.native import peak_gmacs
+from ternarybert.storage import replace_file
 
 _COLOURS = {OURS: "#c0392b"}
 _OTHER_COLOURS = ("#34495e", "#5d7389", "#8aa0b4", "#b3c2cf", "#d5dde4")
@@ -98,7 +99,8 @@ def draw(report: dict[str, Any], path: Path) -> None:
     axes.set_title(f"{report['model']}, {threads(report)}; numbers: milliseconds", fontsize=10)
     axes.spines[["top", "right"]].set_visible(False)
     axes.legend(frameon=False, fontsize=8, ncols=3)
-    figure.savefig(path, dpi=150)
+    with replace_file(path) as draft:
+        figure.savefig(draft, dpi=150)
 
 
 def _short(ms: float) -> str:

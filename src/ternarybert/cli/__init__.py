@@ -69,6 +69,10 @@ def main() -> None:
         make_app(first if first and first[0] in COMMANDS else COMMANDS)(prog_name="ternarybert")
     except TernaryBertError as error:
         typer.echo(f"ternarybert: {printable(error)}", err=True)
+        try:
+            sys.stdout.flush()
+        except OSError:  # a full disk, maybe; Python would try once more, and complain
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(2)
     except BrokenPipeError:  # the reader, such as `head`, is done
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tempfile
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -11,6 +12,7 @@ import typer
 from ternarybert.cli.console import handle_errors, make_console, make_table, print_json, quiet
 from ternarybert.cli.options import OUTPUT, JsonOption, option, refuse, with_options
 from ternarybert.errors import OptionError
+from ternarybert.storage import lock_output
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -57,7 +59,7 @@ def bench(
     Every engine runs in its own process; they take turns, and medians are compared. Engines that are not installed are
     listed. To install them all: pip install 'ternarybert\[bench,train]'.
     """
-    with handle_errors():
+    with handle_errors(), ExitStack() as stack:
         teacher, plot = options.teacher, options.plot
         if teacher is not None and folder is None:
             raise OptionError(f"--teacher {teacher} needs the packed FOLDER that was made from it")
@@ -72,6 +74,8 @@ def bench(
         engines, batches = options.engine or list(ENGINES), options.batch or SHAPES
         plan = BenchPlan(engines, batches, options.threads, options.rounds, options.seconds)
         console = make_console(errors=True)
+        if plot is not None:
+            stack.enter_context(lock_output(plot))
         with tempfile.TemporaryDirectory(prefix="ternarybert-bench-") as made, console.status("preparing") as status:
             temporary, work = Path(made), Path(made) / "run"
             work.mkdir()

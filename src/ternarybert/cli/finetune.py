@@ -47,7 +47,12 @@ EXAMPLE = (
 class LabelOptions(OptionGroup):
     """How labels are read."""
 
-    regression: bool = option(DATA, "Treat integer labels as regression targets, not class ids.", default=False)
+    regression: bool | None = option(
+        DATA,
+        "Whether labels that are numbers are amounts to learn (regression) or names of classes. By default they are "
+        "amounts if not all of them are whole.",
+        flags="--regression/--no-regression",
+    )
 
 
 @with_options
@@ -67,6 +72,7 @@ def finetune(
     with handle_errors(folder, **TRAINING_ADVICE):
         announce_download(model)
         with quiet():
+            training.check_machine()
             rows = load_data(data, data.train, regression=labels.regression, labelled=True)
             report = _run(model, rows, folder, training, output)
         if is_first_process():

@@ -14,10 +14,10 @@ from __future__ import annotations
 
 import inspect
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, get_type_hints
+from typing import TYPE_CHECKING, Any, NamedTuple, get_type_hints
 
 import typer
 
@@ -78,6 +78,7 @@ def with_options(command: Callable[..., None]) -> Callable[..., None]:
 
     @wraps(command)
     def flat(**values: Any) -> None:
+        refuse_ignored(command.__name__, values)
         for name, kind in groups.items():
             values[name] = kind(**{option: values.pop(option) for option in kind.options()})
         command(**values)
@@ -110,6 +111,50 @@ def refuse(reason: str, **options: object) -> None:
         if value is not None and value is not False:
             add = f"add {reason.split()[1]}, or " if reason.startswith("without ") else ""
             raise OptionError(f"{_flag(name)} has no effect {reason}; {add}leave it out")
+
+
+class IgnoredOptions(NamedTuple):
+    """Options that have no effect together with others."""
+
+    options: tuple[str, ...]
+    reason: str  # may name the values of other options
+    applies: Callable[[Mapping[str, Any]], bool]  # to all options of the command
+
+
+_STEPS = IgnoredOptions(("epochs",), "with --max-steps", lambda given: given["max_steps"] is not None)
+_ORACLE = IgnoredOptions(("threads", "kernel"), "with --engine oracle", lambda given: given["engine"] == "oracle")
+_CLOCK = "with --max-steps, which counts steps", lambda given: given["max_steps"] is not None
+# By command. What depends on files and not on options alone is refused where the files are read.
+IGNORED: dict[str, tuple[IgnoredOptions, ...]] = {
+    "finetune": (_STEPS,),
+    "ternarize": (_STEPS,),
+    "predict": (
+        IgnoredOptions(("force",), "without --output", lambda given: given["output"] is None),
+        IgnoredOptions(("strict", "bad_rows"), "without --input", lambda given: given["input"] is None),
+        IgnoredOptions(("pair",), "with --context", lambda given: given["context"] is not None),
+        _ORACLE,
+    ),
+    "evaluate": (
+        IgnoredOptions(("batch_size", "device"), "with --engine {engine}", lambda given: given["engine"] != "torch"),
+        _ORACLE,
+    ),
+    "compare": (IgnoredOptions(("processor_time",), *_CLOCK),),
+    "reproduce": (
+        IgnoredOptions(
+            ("processor_time",),
+            "without --minutes-per-cell or --budget",
+            lambda given: given["minutes_per_cell"] is None and given["budget"] is None,
+        ),
+    ),
+    "report": (IgnoredOptions(("text", "texts"), "without --teacher", lambda given: not given["teacher"]),),
+}
+
+
+def refuse_ignored(command: str, given: Mapping[str, Any]) -> None:
+    """Refuse options that would have no effect; `given` are all options of the command by their names."""
+    for rule in IGNORED.get(command, ()):
+        if rule.applies(given):
+            refuse(rule.reason.format(**given), **{name: given.get(name) or None for name in rule.options})
 
 
 def name_value_pairs(flag: str, texts: list[str] | None, expected: str) -> dict[str, str]:
@@ -173,8 +218,6 @@ class DataOptions(ColumnOptions, _EvaluationFile):
         values: dict[str, object] = {"--train": train, "--eval": self.evaluation}
         values |= {_flag(name): value for name, value in self.columns.items()}
         values |= {"--task": self.task, "--data": self.data, "--max-length": self.max_length}
-        if not any((train, self.evaluation, self.task)):
-            values["--eval"] = "FILE"
         return [str(part) for name, value in values.items() if value is not None for part in (name, value)]
 
 
@@ -245,6 +288,11 @@ class TrainOptions(RunOptions):
 
         return TimeBudget(60 * self.minutes, self.evaluations)
 
+    def check_machine(self) -> None:
+        """Refuse a device or tracker that this machine does not have, before anything is read."""
+        check_device(self.device)
+        _check_trackers(self.report_to)
+
     def schedule(self) -> dict[str, Any]:
         """Fields of the recipe's schedule that were given."""
         values = {"epochs": self.epochs, "batch_size": self.batch_size, "learning_rate": self.learning_rate}
@@ -272,11 +320,9 @@ class OutputOptions(JsonOption):
 
 
 def training_options(training: TrainOptions, output: OutputOptions, *callbacks: Any) -> TrainingOptions:
-    """The options of a run; a device or tracker that this machine does not have is an error now."""
+    """The options of a run."""
     from ternarybert.training.options import TrainingOptions
 
-    check_device(training.device)
-    _check_trackers(training.report_to)
     set_threads(training.threads)
     return TrainingOptions(
         seed=training.seed,
@@ -447,6 +493,9 @@ class InputOptions(OptionGroup):
     )
     text: str | None = option(DATA, "Column of --input with the text. Guessed if there is no doubt.", "COLUMN")
     text_pair: str | None = option(DATA, "Column of --input with the second text, for pairs of texts.", "COLUMN")
+    strict: bool = option(
+        DATA, "Stop at the first row of --input that cannot be read. By default it gets no answer.", default=False
+    )
     pair: bool = option(
         DATA, "Read pairs: two arguments each, or a tab between the two texts of a line.", default=False
     )
@@ -463,6 +512,9 @@ class AnswerOptions(OptionGroup):
         "resumes. By default answers are printed.",
         "FILE",
         flags="--output -o",
+    )
+    bad_rows: Path | None = option(
+        OUTPUT, "File to list the rows of --input that cannot be read: line and reason, as CSV, TSV or JSONL.", "FILE"
     )
     force: bool = option(OUTPUT, "Replace an existing --output and discard an unfinished one.", default=False)
     null_threshold: float | None = option(

@@ -7,15 +7,15 @@ import json
 import sys
 import warnings
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, cast
+from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
 from ternarybert.cli.console import RERUN, ProgressDisplay, handle_errors, make_console
-from ternarybert.cli.options import AnswerOptions, EngineOptions, InputOptions, refuse, with_options
+from ternarybert.cli.options import AnswerOptions, EngineOptions, InputOptions, with_options
 from ternarybert.errors import InputError, OptionError, TruncationWarning
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ def predict(
 ) -> None:
     """Predict with a packed model: labels, numbers, entities, or answers to questions."""
     given = list(texts or ())
-    _check(given, source, answers, engine)
+    _check(given, source, answers)
     with handle_errors(resume=RERUN), _notices(), engine.load(folder) as model:
         if answers.null_threshold is not None:
             _allow_no_answer(model, answers.null_threshold)
@@ -54,7 +54,7 @@ def predict(
             _answer(model, given, source, _printer(answers))
 
 
-def _check(texts: list[str], source: InputOptions, answers: AnswerOptions, engine: EngineOptions) -> None:
+def _check(texts: list[str], source: InputOptions, answers: AnswerOptions) -> None:
     if source.input is not None and (texts or source.pair or source.question or source.context):
         raise OptionError(f"--input {source.input} excludes other texts; leave them out")
     if source.input is None and (source.text or source.text_pair):
@@ -65,10 +65,6 @@ def _check(texts: list[str], source: InputOptions, answers: AnswerOptions, engin
         raise OptionError("--output needs --input; redirect the output instead: > FILE")
     if source.question is not None and (texts or source.pair):
         raise OptionError("--question takes its text from --context or standard input; leave out other texts")
-    if answers.output is None:
-        refuse("without --output", force=answers.force)
-    if engine.engine == "oracle":
-        refuse("with --engine oracle", threads=engine.threads, kernel=engine.kernel)
 
 
 def _allow_no_answer(model: Model, threshold: float) -> None:
@@ -86,14 +82,15 @@ def _answer(model: Model, texts: list[str], source: InputOptions, show: Callable
 
 
 def _answer_file(model: Model, source: InputOptions, answers: AnswerOptions) -> None:
-    from ternarybert.runtime.predict_file import predict_file, predict_rows
+    from ternarybert.runtime.predict_file import bad_rows_file, predict_file, predict_rows
 
     assert source.input is not None
-    columns = {"text": source.text, "text_pair": source.text_pair}
+    how: dict[str, Any] = {"text": source.text, "text_pair": source.text_pair, "strict": source.strict}
     if answers.output is None:
         show = _printer(answers)
-        for _, text, answer in predict_rows(model, source.input, **columns):
-            show(text, answer)
+        with nullcontext() if answers.bad_rows is None else bad_rows_file(answers.bad_rows) as on_bad_row:
+            for _, text, answer in predict_rows(model, source.input, **how, on_bad_row=on_bad_row):
+                show(text, answer)
         return
     rows = 0
     with ProgressDisplay(make_console(errors=True), "predict") as display:
@@ -108,7 +105,8 @@ def _answer_file(model: Model, source: InputOptions, answers: AnswerOptions) -> 
                 model,
                 source.input,
                 answers.output,
-                **columns,
+                **how,
+                bad_rows=answers.bad_rows,
                 all_scores=answers.every,
                 force=answers.force,
                 progress=progress,
@@ -121,14 +119,18 @@ def _answer_file(model: Model, source: InputOptions, answers: AnswerOptions) -> 
 
 def _show_result(result: PredictFileResult, answers: AnswerOptions) -> None:
     if answers.as_json:
-        counts = {"rows": result.rows, "resumed": result.resumed, "without_text": result.empty}
+        counts = {"rows": result.rows, "resumed": result.resumed, "without_text": result.empty, "bad": result.bad}
         speed = {"seconds": round(result.seconds, 2), "rows_per_second": round(result.rows_per_second, 1)}
         typer.echo(json.dumps({"output": str(answers.output), **counts, **speed}))
         return
     resumed = f", {result.resumed:,} of them earlier" if result.resumed else ""
     empty = f"; {result.empty:,} had no text" if result.empty else ""
+    listed = f" ({answers.bad_rows})" if answers.bad_rows else " (list them with --bad-rows FILE)"
+    bad = f"; {result.bad:,} could not be read{listed}" if result.bad else ""
     speed_text = f"{result.rows_per_second:,.0f} rows/s"
-    typer.echo(f"{result.rows:,} rows{resumed}, {speed_text}{empty}: {answers.output}", err=True)
+    typer.echo(f"{result.rows:,} rows{resumed}, {speed_text}{empty}{bad}: {answers.output}", err=True)
+    for usual, name in result.renamed.items():
+        typer.echo(f"ternarybert: note: the input has a column '{usual}'; answers are in '{name}'", err=True)
 
 
 def _batches(texts: list[str], source: InputOptions) -> Iterator[list[Text]]:
@@ -163,14 +165,18 @@ def _lines() -> Iterator[list[str]]:
     if sys.stdin.isatty():
         yield from _typed()
         return
-    rest, number = b"", 0
+    rest, number, blank = b"", 0, 0
     source = cast(io.BufferedReader, sys.stdin.buffer)
     while data := source.read1(_CHUNK):
         *whole, rest = (rest + data).split(b"\n")
-        yield [_decode(line, number + i) for i, line in enumerate(whole, 1) if line.strip()]
+        lines = [_decode(line, number + i) for i, line in enumerate(whole, 1) if line.strip()]
+        yield lines
         number += len(whole)
+        blank += len(whole) - len(lines)
     if rest.strip():
         yield [_decode(rest, number + 1)]
+    if blank:
+        typer.echo(f"ternarybert: note: {blank:,} blank lines were left out", err=True)
 
 
 def _whole_input() -> str:
@@ -205,10 +211,15 @@ def _typed() -> Iterator[list[str]]:
 
 def _printer(answers: AnswerOptions) -> Callable[[Text, object], None]:
     from ternarybert.cli.format import as_json, as_line
+    from ternarybert.runtime.predict_file import NoAnswer
 
     form = as_json if answers.as_json else as_line
 
     def show(text: Text, answer: object) -> None:
+        if isinstance(answer, NoAnswer):
+            whole = text if isinstance(text, str) else " | ".join(text)
+            typer.echo(json.dumps({"text": text, **answer.as_dict()}) if answers.as_json else f"-\t\t{whole}")
+            return
         typer.echo(form(text, answer, every=answers.every))
 
     return show

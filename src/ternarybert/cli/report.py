@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from contextlib import nullcontext
+from contextlib import ExitStack, nullcontext
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from ternarybert.cli.console import handle_errors, make_console, print_json, quiet
-from ternarybert.cli.options import OUTPUT, JsonOption, option, refuse, with_options
+from ternarybert.cli.options import OUTPUT, JsonOption, option, with_options
 
 EXAMPLE = (
     "Example: ternarybert report my-model-ternary --teacher my-model\n\n"
@@ -52,15 +52,15 @@ def report(
     Scores, sizes, training curves, weights and mistakes need the packed folder only. With the teacher the page also
     shows weights before and after, hidden representations and attention.
     """
-    with handle_errors():
-        if not options.teacher:
-            refuse("without --teacher", text=options.text or None, texts=options.texts)
+    with handle_errors(), ExitStack() as stack:
         from ternarybert.report.activations import TEXTS, read_texts
         from ternarybert.report.build import build, link_figures
         from ternarybert.report.page import check_output, write_page
-        from ternarybert.storage import REPORT, REPORT_PAGE
+        from ternarybert.storage import REPORT, REPORT_PAGE, lock_output
 
         folder = options.output or (folders[0] / REPORT if len(folders) == 1 else Path(REPORT))
+        if folder.absolute().parent.is_dir():  # else there is nobody to mix with
+            stack.enter_context(lock_output(folder.absolute()))
         check_output(folder)
         texts = [tuple(line.split("\t")[:2]) for line in options.text or ()]
         texts += [] if options.texts is None else read_texts(options.texts)

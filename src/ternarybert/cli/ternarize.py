@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -112,6 +112,7 @@ def ternarize(
         augment.check(words)
         announce_download(teacher)
         with quiet():
+            training.check_machine()
             rows = _load_rows(teacher, data, recipe.pooling)
             console = make_console(errors=True)
             console.print(describe(rows))
@@ -119,8 +120,7 @@ def ternarize(
             with augmentation(augment, words, rows.task, console) as augmented:
                 metrics = _run(teacher, rows, folder, chosen, training, output, recipe.student, augmented)
         if is_first_process():
-            arguments = [*data.arguments(), "--teacher", teacher]
-            _show(metrics, folder, make_console(errors=output.as_json), arguments)
+            _show(metrics, folder, make_console(errors=output.as_json), _next(folder, data, teacher))
             if output.as_json:
                 print_json(metrics | {"output": str(folder)})
 
@@ -204,7 +204,22 @@ def _warn_torch_only(model: str, console: Console) -> None:
         console.print(f"Note: the student will run in torch only: {error}.", soft_wrap=True)
 
 
-def _show(metrics: dict[str, Any], folder: Path, console: Console, arguments: list[str]) -> None:
+def _next(folder: Path, data: TrainingDataOptions, teacher: str) -> list[object]:
+    """The command to try: an evaluation on the rows that were given for that, or else answers to the training rows."""
+    if data.task is not None or data.evaluation is not None:
+        return ["evaluate", folder, *data.arguments(), "--teacher", teacher]
+    if data.train is None or data.train.suffix.lower() in (
+        ".json",
+        ".zip",
+        ".gz",
+    ):  # SQuAD's, which predict cannot read
+        return ["inspect", folder]
+    columns = {"--text": data.text, "--text-pair": data.text_pair}
+    named = [part for name, value in columns.items() if value is not None for part in (name, value)]
+    return ["predict", folder, "--input", data.train, *named]
+
+
+def _show(metrics: dict[str, Any], folder: Path, console: Console, following: Sequence[object]) -> None:
     best, final = metrics["student"]["best"], metrics["student"]["final"]
     columns = {
         "teacher": metrics["teacher"],
@@ -214,4 +229,4 @@ def _show(metrics: dict[str, Any], folder: Path, console: Console, arguments: li
     show_scores(console, columns)
     show_training(console, metrics, "student", best)
     console.print(f"The student is in {folder}: {size_line(**metrics['size'])}.")
-    show_next(console, "evaluate", folder, *arguments)
+    show_next(console, *following)

@@ -22,8 +22,9 @@ from typing import TYPE_CHECKING, Any
 
 from ternarybert.compare.cells import METHOD_INFO, Cell, make_cells, with_seeds
 from ternarybert.compare.paper import EXPERIMENTS, GRIDS, METRICS, Experiment
-from ternarybert.errors import DataError, HubError, OptionError, suggest
+from ternarybert.errors import DataError, HubError, OptionError, name_missing_extras, suggest
 from ternarybert.recipe import PRESETS, Recipe
+from ternarybert.storage import claim_file, lock_output, named_folder, replace_file, write_json
 
 if TYPE_CHECKING:
     from ternarybert.augment.training_data import Augmentation
@@ -181,6 +182,7 @@ def with_time(training: GridTraining | None) -> GridTraining:
     return training if training.is_limited else replace(training, minutes_per_cell=_DEFAULT_MINUTES)
 
 
+@name_missing_extras()
 def compare_methods(
     teacher: str | Path,
     data: AnyData,
@@ -204,10 +206,12 @@ def compare_methods(
     cells = with_seeds(choose_cells() if cells is None else cells, training.seeds)
     comparison = _comparison(str(teacher), recipe or PRESETS["default"], training, training.sources)
     results, data = ComparisonFolder(Path(output)), sample_rows(data, training.rows)
-    row, rows = _run(comparison, data, cells, results, progress, force=force)
+    with lock_output(named_folder(Path(output))):
+        row, rows = _run(comparison, data, cells, results, progress, force=force)
     return ComparisonResult(Path(output), row["task"], row["metric"], list(row["scores"]), rows)
 
 
+@name_missing_extras()
 def reproduce(
     experiment: str,
     output: str | Path,
@@ -244,9 +248,10 @@ def reproduce(
         progress or GridProgress(),
         augment,
     )
-    result = work.run(work.load(tasks, data), force=force)
-    _write(result, experiment)
-    return result
+    with lock_output(named_folder(Path(output))):
+        result = work.run(work.load(tasks, data), force=force)
+        _write(result, experiment)
+        return result
 
 
 @dataclass(frozen=True)
@@ -276,6 +281,8 @@ class ReproductionRun:
                 if tasks:
                     raise
                 self.progress.message(f"{task} is left out: {error}")
+                if isinstance(error, HubError):  # the other tasks would not be found there either
+                    break
                 continue
             loaded[task] = data
         if not loaded:
@@ -362,7 +369,6 @@ class ReproductionRun:
 
     def _check_origin(self, folder: Path, data: AnyData) -> None:
         """Refuse a teacher of another model or other rows: its figures would be taken for this model's."""
-        from ternarybert.storage import claim_file
         from ternarybert.training.options import TrainingOptions, run_plan
 
         whole = run_plan(self.model, data, self.recipe, TrainingOptions())
@@ -433,7 +439,6 @@ def _run(
 
 
 def _write(result: Reproduction, name: str) -> None:
-    from ternarybert.storage import write_json
-
-    (result.folder / f"{name}.md").write_text(result.markdown, encoding="utf-8")
+    with replace_file(result.folder / f"{name}.md") as draft:
+        draft.write_text(result.markdown, encoding="utf-8")
     write_json(result.folder / f"{name}.json", result.to_dict())

@@ -17,7 +17,7 @@ from ternarybert.compare.cells import Cell
 from ternarybert.compare.paper import METRICS, TEACHER, Experiment, PaperRow
 from ternarybert.compare.run import ComparisonFolder
 from ternarybert.errors import MissingExtraError
-from ternarybert.storage import write_json
+from ternarybert.storage import replace_file, write_json
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -153,7 +153,8 @@ def figures(row: ComparisonRow, metrics: Sequence[str]) -> list[str]:
 def write(place: ComparisonFolder, rows: Sequence[ComparisonRow], teacher: dict[str, Any]) -> None:
     """Write the table as Markdown and as JSON."""
     metrics = list(teacher["scores"]) or []
-    (place.folder / "table.md").write_text(markdown(rows, metrics), encoding="utf-8")
+    with replace_file(place.folder / "table.md") as draft:
+        draft.write_text(markdown(rows, metrics), encoding="utf-8")
     value = {"task": teacher["task"], "metric": teacher["metric"], "metrics": metrics, "rows": [*map(asdict, rows)]}
     write_json(place.folder / "table.json", json.loads(json.dumps(value)))
 
@@ -328,7 +329,8 @@ def draw(rows: Sequence[ComparisonRow], metric: str, title: str, *paths: Path) -
     figure.canvas.draw()  # computes the positions of points and texts
     _label(axes, shown, metric)
     for path in paths:
-        figure.savefig(path, dpi=150)
+        with replace_file(path) as draft:
+            figure.savefig(draft, dpi=150)
 
 
 def _label(axes: Axes, rows: Sequence[ComparisonRow], metric: str) -> None:

@@ -7,6 +7,7 @@ user's own table is as good a task as MNLI.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -112,5 +113,12 @@ class ClassificationTask(Task):
         texts = " and ".join(f"'{name}'" for name in self.text_columns)
         if self.label_column is None:
             return f"texts {texts}, no labels"
-        names = ", ".join(self.class_names[:8]) + (" ..." if len(self.class_names) > 8 else "")
-        return f"texts {texts}, label '{self.label_column}' ({'a number' if self.regression else names})"
+        counts = self._class_counts(data)
+        shown = [name if counts is None else f"{name} {counts[i]:,}" for i, name in enumerate(self.class_names[:8])]
+        names = ", ".join(shown) + (f", and {len(self.class_names) - 8} more" if len(self.class_names) > 8 else "")
+        return f"texts {texts}, label '{self.label_column}' ({'a number: regression' if self.regression else names})"
+
+    def _class_counts(self, data: TaskData[Any]) -> dict[int, int] | None:
+        """How many rows each class has, in training if there are any labels; None where there are none."""
+        parts = [part for part in (data.train, *data.evals.values()) if part is not None and self.has_references(part)]
+        return Counter(parts[0]["label"]) if parts and not self.regression else None

@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from difflib import SequenceMatcher
 from typing import TYPE_CHECKING
 
 from ternarybert.data import metrics
@@ -152,6 +154,39 @@ def _renumber(rows: Dataset, new_id: Sequence[int]) -> Dataset:
         return rows
     labels = [new_id[label] for label in rows["label"]]
     return rows.remove_columns("label").add_column("label", labels)
+
+
+_TINY = 3  # a class with fewer rows can hardly be learned
+_RARE = 0.1  # of the rows of a class with nearly the same name: then the name is a typo, maybe
+_SIMILAR = 0.85  # similarity of two names, from 0 to 1
+_MOST_COMPARED = 300  # class names; each is compared with each
+
+
+def label_warnings(labels: Sequence[str]) -> list[str]:
+    """What looks like a mistake in a column of class names: classes of a few rows, names that are nearly equal."""
+    counts = Counter(labels)
+    warned: list[str] = []
+    for name, near in _near_names(counts):
+        warned.append(f"the labels '{name}' ({counts[name]} rows) and '{near}' ({counts[near]}) are nearly the same")
+    tiny = [name for name in sorted_names(labels) if counts[name] < _TINY]
+    if tiny and len(labels) >= _TINY * len(counts):
+        rows = ", ".join(f"'{name}' ({counts[name]})" for name in tiny[:8]) + (" ..." if len(tiny) > 8 else "")
+        warned.append(f"{len(tiny)} of {len(counts)} classes have fewer than {_TINY} rows: {rows}")
+    return warned
+
+
+def _near_names(counts: Mapping[str, int]) -> Iterator[tuple[str, str]]:
+    """Pairs of names that may be meant as one, the rarer first: they differ in case or blanks only, or in a letter."""
+    names = sorted(counts, key=lambda name: counts[name])[:_MOST_COMPARED]
+    for i, name in enumerate(names):
+        for other in names[i + 1 :]:
+            if _key(name) == _key(other) or (
+                counts[name] <= _RARE * counts[other]
+                and re.sub(r"\D", "", name) == re.sub(r"\D", "", other)  # step 1 and step 2 are two names
+                and SequenceMatcher(None, name.casefold(), other.casefold()).ratio() >= _SIMILAR
+            ):
+                yield name, other
+                break
 
 
 def listed(names: Sequence[str], most: int = 8) -> str:

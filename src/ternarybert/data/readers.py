@@ -28,6 +28,7 @@ Row: TypeAlias = tuple[int, dict[str, object]]  # the number of its line (or row
 Line: TypeAlias = tuple[int, list[str]]  # the number of the line where it ends, and its fields
 
 _log = logging.getLogger(__name__)
+_TEXT_FILES = (".csv", ".tsv", ".txt")  # in which a row may be blank
 _SAMPLE = 200  # rows that are read to see what the columns are
 _DELIMITERS = ",;\t"  # spreadsheets write semicolons where the comma is the decimal point
 _LOOK_AHEAD = 2_000, 1 << 20  # lines and characters that decide whether quotes enclose the fields of a TSV file
@@ -35,6 +36,14 @@ _BLOCK = 1 << 16  # characters of a JSON list read at a time
 _ESCAPED_SURROGATE = "\\ud"  # how JSON writes a surrogate, alone or in a pair
 _BATCH = 1024  # rows of a parquet file
 _CSV_LIMIT = 2**31 - 1  # characters of a field; the most that every platform takes
+
+
+class BadRow(dict[str, object]):
+    """The fields of a row that could be read, and what is wrong with it."""
+
+    def __init__(self, reason: str, fields: Iterable[tuple[str, object]] = ()) -> None:
+        super().__init__(fields)
+        self.reason = reason
 
 
 @dataclass
@@ -45,6 +54,7 @@ class Rows:
     _read: Callable[[Rows], Iterator[Row]]
     unit: str = "line"  # what rows are counted by
     named: bool = True  # False for .txt, whose one column has no name
+    strict: bool = True  # a bad row is an error; if not, it is given as a `BadRow`
     share: float = field(default=0.0, init=False)  # of the file that was read so far
     delimiter: str | None = field(default=None, init=False)  # of a CSV file, once it is known
     quoted: bool | None = field(default=None, init=False)  # whether quotes enclose fields of a TSV file, once known
@@ -60,6 +70,12 @@ class Rows:
     def place(self, number: int) -> str:
         """Where a row is, for a message."""
         return f"{self.path}, {self.unit} {number}"
+
+    def bad(self, number: int, reason: str, fields: Iterable[tuple[str, object]] = ()) -> BadRow:
+        """A row that is not as it should be."""
+        if self.strict:
+            raise DataError(f"{self.place(number)}: {reason}")
+        return BadRow(reason, fields)
 
     def text_lines(self, newline: str | None = None) -> Iterator[str]:
         """The lines of a text file; each that is read moves the share forward."""
@@ -112,19 +128,27 @@ class Table:
 def open_rows(path: str | Path) -> Rows:
     """Open a file to be read row by row."""
     path = Path(path)
-    if not path.is_file():
-        raise DataError(
-            f"{path} is a folder; give a file" if path.is_dir() else f"{path} does not exist{suggest_path(path)}"
-        )
+    check_file(path)
     suffix = path.suffix.lower()
     if suffix not in _READERS:
         raise DataError(f"{path}: unknown kind of file '{path.suffix}'{suggest(path.suffix, _READERS)}")
     return Rows(path, _READERS[suffix], "row" if suffix == ".parquet" else "line", named=suffix != ".txt")
 
 
+def check_file(path: Path) -> None:
+    """Refuse what is not a file that can be read more than once."""
+    if path.is_dir():
+        raise DataError(f"{path} is a folder; give a file")
+    if not path.exists():
+        raise DataError(f"{path} does not exist{suggest_path(path)}")
+    if not path.is_file():
+        raise DataError(f"{path} is a pipe or a device, which cannot be read twice; write it to a file first")
+
+
 def read_table(path: str | Path) -> Table:
-    """Read a whole file."""
-    return _table(open_rows(path))
+    """Read a whole file; blank rows of a text file are left out, with a warning."""
+    rows = open_rows(path)
+    return _table(rows, keep_blank=rows.path.suffix.lower() not in _TEXT_FILES)
 
 
 def sample(rows: Rows) -> Table:
@@ -159,11 +183,22 @@ def parquet_batches(path: Path, size: int = _BATCH) -> Iterator[tuple[Any, int]]
     pyarrow, parquet = import_parquet()
     with path.open("rb") as source:
         try:
-            file = parquet.ParquetFile(source)
-            for batch in file.iter_batches(batch_size=size):
-                yield batch, max(1, file.metadata.num_rows)
+            file = parquet.ParquetFile(source, pre_buffer=False)
+            for group in range(file.num_row_groups):  # one by one: all of them would be read ahead
+                for batch in file.iter_batches(batch_size=size, row_groups=[group]):
+                    yield batch, max(1, file.metadata.num_rows)
         except pyarrow.ArrowException as error:
             raise DataError(f"{path} is not a readable parquet file ({str(error).splitlines()[0]})") from error
+
+
+def parquet_columns(path: Path) -> list[str]:
+    """The names of the columns of a parquet file; no rows are read."""
+    pyarrow, parquet = import_parquet()
+    try:
+        names: list[str] = parquet.read_schema(path).names
+    except (OSError, pyarrow.ArrowException) as error:
+        raise DataError(f"{path} is not a readable parquet file ({str(error).splitlines()[0]})") from error
+    return names
 
 
 def import_parquet() -> tuple[Any, Any]:
@@ -176,10 +211,10 @@ def import_parquet() -> tuple[Any, Any]:
     return pyarrow, parquet
 
 
-def _table(rows: Rows, most: int | None = None) -> Table:
+def _table(rows: Rows, most: int | None = None, *, keep_blank: bool = True) -> Table:
     columns: dict[str, list[object]] = {}
     lines: list[int] = []
-    for number, row in islice(rows, most):
+    for number, row in islice(rows if keep_blank else _without_blank_rows(rows), most):
         for name, value in row.items():
             if name not in columns:
                 columns[name] = [None] * len(lines)
@@ -191,6 +226,17 @@ def _table(rows: Rows, most: int | None = None) -> Table:
     if not lines:
         raise DataError(f"{rows.path} holds no rows")
     return Table(rows.path, columns, lines, rows.unit, rows.named)
+
+
+def _without_blank_rows(rows: Rows) -> Iterator[Row]:
+    blank: list[int] = []
+    for number, row in rows:
+        if any(row.values()):
+            yield number, row
+        else:
+            blank.append(number)
+    if blank:
+        _log.warning("%s: left out %d blank rows, the first is %s %d", rows.path, len(blank), rows.unit, blank[0])
 
 
 # --- CSV and TSV -----------------------------------------------------------------------------------------------
@@ -223,11 +269,14 @@ def _tsv_lines(rows: Rows) -> Iterator[Line]:
             if rows.quoted is None:
                 rows.quoted = _quotes_enclose(ahead, width, is_whole=not further)
             rest = chain(ahead, further, lines)
-            yield from _quoted(rows, rest, "\t", number) if rows.quoted else _not_blank(_split_at_tabs(rest, number))
+            if rows.quoted:
+                yield from _quoted(rows, rest, "\t", number, width)
+            else:
+                yield from _without_blank_lines(_split_at_tabs(rest, number), width)
             return
         fields = line.rstrip("\r\n").split("\t")
         width = width or (len(fields) if line.strip() else 0)
-        if any(fields) and (line.strip() or len(fields) == width):
+        if line.strip() or len(fields) == width:
             yield number, fields
 
 
@@ -243,7 +292,7 @@ def _quotes_enclose(lines: Sequence[str], width: int, *, is_whole: bool) -> bool
     ends of one long text. The lines begin with the first that has a quote. Unless the file ends with them
     (`is_whole`), the last text may end in the lines that follow.
     """
-    plain = [len(fields) for _, fields in _not_blank(_split_at_tabs(lines))]
+    plain = [len(fields) for _, fields in _split_at_tabs(lines) if any(map(str.strip, fields))]
     enclosed: list[int] = []
     try:
         with _any_length():
@@ -261,18 +310,25 @@ def _split_at_tabs(lines: Iterable[str], first: int = 1) -> Iterator[Line]:
     return ((number, line.rstrip("\r\n").split("\t")) for number, line in enumerate(lines, first))
 
 
-def _not_blank(lines: Iterable[Line]) -> Iterator[Line]:
-    return (line for line in lines if any(map(str.strip, line[1])))
+def _without_blank_lines(lines: Iterable[Line], width: int = 0) -> Iterator[Line]:
+    """The lines from the header on that are rows. One with as many fields as the header is, even if all are empty."""
+    for number, fields in lines:
+        if any(map(str.strip, fields)) or (width and len(fields or [""]) == width):
+            width = width or len(fields)
+            yield number, fields or [""]
 
 
-def _quoted(rows: Rows, lines: Iterator[str], delimiter: str, first: int = 1) -> Iterator[Line]:
+def _quoted(rows: Rows, lines: Iterator[str], delimiter: str, first: int = 1, width: int = 0) -> Iterator[Line]:
     """Lines in which quotes enclose fields, also over the end of a line."""
+    return _without_blank_lines(_csv_lines(rows, lines, delimiter, first), width)
+
+
+def _csv_lines(rows: Rows, lines: Iterator[str], delimiter: str, first: int) -> Iterator[Line]:
     with _any_length():
         reader = csv.reader(lines, delimiter=delimiter, strict=True)
         try:
             for fields in reader:
-                if any(fields):
-                    yield first - 1 + reader.line_num, fields
+                yield first - 1 + reader.line_num, fields
         except csv.Error as error:
             raise DataError(f"{rows.place(first - 1 + reader.line_num)}: {error}; look for a stray quote") from error
 
@@ -287,9 +343,11 @@ def _named(rows: Rows, lines: Iterator[Line]) -> Iterator[Row]:
     if doubled:
         raise DataError(f"{rows.path} names the column '{doubled[0]}' twice; rename one of them")
     for number, fields in lines:
-        if len(fields) != len(names):
-            raise DataError(f"{rows.place(number)}: {len(fields)} fields where the header has {len(names)}")
-        yield number, {name: value for name, value in zip(names, fields, strict=True) if name}
+        named = ((name, value) for name, value in zip(names, fields, strict=False) if name)
+        if len(fields) == len(names):
+            yield number, dict(named)
+        else:
+            yield number, rows.bad(number, f"{len(fields)} fields where the header has {len(names)}", named)
 
 
 def _without_broken(rows: Rows, lines: list[Line], share: float) -> list[Line]:
@@ -343,9 +401,13 @@ def _read_json_lines(rows: Rows) -> Iterator[Row]:
     for number, line in enumerate(rows.text_lines(newline="\n"), 1):
         if line.strip():
             try:
-                yield number, _object(rows, number, _whole_characters(json.loads(line), line))
+                value = _whole_characters(json.loads(line), line)
             except json.JSONDecodeError as error:
-                raise DataError(f"{rows.place(number)}: not JSON ({error.msg}); one object a line") from error
+                yield number, rows.bad(number, f"not JSON ({error.msg}); one object a line")
+            except RecursionError:
+                yield number, rows.bad(number, "not JSON (nested too deeply)")
+            else:
+                yield number, _object(rows, number, value)
 
 
 def _read_json_list(rows: Rows) -> Iterator[Row]:
@@ -398,6 +460,8 @@ class _JsonText:
         while True:
             try:
                 value, end = self._decoder.raw_decode(self._text)
+            except RecursionError as error:
+                raise self.fault("nested too deeply") from error
             except json.JSONDecodeError as error:
                 if not self._more(len(self._text)):
                     raise self.fault(error.msg, error.lineno) from error
@@ -434,15 +498,12 @@ def _whole_characters(value: Any, text: str) -> Any:
 
 
 def _object(rows: Rows, number: int, record: object) -> dict[str, object]:
-    if not isinstance(record, dict):
-        raise DataError(f"{rows.place(number)}: not an object with named fields")
-    return record
+    return record if isinstance(record, dict) else rows.bad(number, "not an object with named fields")
 
 
 def _read_text(rows: Rows) -> Iterator[Row]:
     for number, line in enumerate(rows.text_lines(), 1):
-        if line.strip():
-            yield number, {"text": line.strip()}
+        yield number, {"text": line.strip()}
 
 
 def _read_parquet(rows: Rows) -> Iterator[Row]:

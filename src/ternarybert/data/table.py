@@ -7,6 +7,7 @@ the task, so that the caller can show them. A table without labels is fine: dist
 
 from __future__ import annotations
 
+import logging
 import random
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
@@ -16,11 +17,20 @@ from pathlib import Path
 
 from ternarybert.data import metrics
 from ternarybert.data.classification import ClassificationTask
-from ternarybert.data.labels import are_continuous, as_number, listed, match_labels, read_labels, sorted_names
+from ternarybert.data.labels import (
+    are_continuous,
+    as_number,
+    label_warnings,
+    listed,
+    match_labels,
+    read_labels,
+    sorted_names,
+)
 from ternarybert.data.readers import Table, read_table
 from ternarybert.data.task import TaskData, make_dataset
 from ternarybert.errors import DataError, LabelError, suggest
 
+_log = logging.getLogger(__name__)
 _TEXT_NAMES = ("text", "sentence", "review", "content", "comment", "message", "document", "tweet", "utterance", "body")
 _PAIR_NAMES = (
     ("text", "text_pair"),
@@ -172,6 +182,12 @@ def load_table(
     written = _written_labels(tables, columns.label)
     if _is_regression(written, labels, regression):
         numbers = {part: _numbers(values, tables[part]) for part, values in written.items()}
+        if labels is None and regression is None:
+            _log.warning(
+                "the labels '%s' are numbers, and not all of them whole: this is regression; if they are names of "
+                "classes, use --no-regression (regression=False)",
+                columns.label,
+            )
         task = _task(tables, columns, None, metrics.REGRESSION)
         return _data(task, tables, numbers, eval_share, seed)
     names, ids = _classes(written, tables, labels)
@@ -286,6 +302,8 @@ def _classes(
 
 def _own_names(labels: Sequence[str], table: Table) -> tuple[str, ...]:
     names = sorted_names(labels)
+    for line in label_warnings(labels):
+        _log.warning("%s: %s", table.path, line)
     if len(names) == 1:
         raise LabelError(f"every label in {table.path} is '{names[0]}'; there is nothing to tell apart")
     if 2 * len(names) > len(labels) >= _ENOUGH_ROWS:

@@ -18,7 +18,7 @@ from typing import Any, TypeAlias
 
 from ternarybert.data.readers import Rows, import_parquet, parquet_batches
 from ternarybert.errors import DataError, OptionError, suggest
-from ternarybert.storage import ResumableFile
+from ternarybert.storage import ResumableFile, replace_file
 
 ArrowTypes: TypeAlias = Mapping[str, "str | None"]  # Arrow's names of the types of columns; None: a list
 Answered: TypeAlias = tuple[Mapping[str, Any], Mapping[str, Any]]  # a row, and the columns that hold its answer
@@ -82,7 +82,7 @@ def write_table(path: Path, columns: Mapping[str, Sequence[object]]) -> None:
     """Write a whole table in the usual format of its kind of file."""
     form, names = format_by_suffix(path), list(columns)
     form.check(columns, path)
-    with path.open("w", encoding="utf-8", newline="") as file:
+    with replace_file(path) as draft, draft.open("w", encoding="utf-8", newline="") as file:
         file.write(form.first_line(names))
         for values in zip(*columns.values(), strict=True):
             file.write(form.line(dict(zip(names, values, strict=True))))
@@ -94,12 +94,12 @@ class AnswerWriter:
     def __init__(self, rows: Rows, names: Sequence[str], answers: ArrowTypes, form: TableFormat) -> None:
         self.rows, self.names, self.answers, self.form = rows, names, answers, form
 
-    def append(self, file: ResumableFile, step: Sequence[Answered]) -> None:
-        """Write the next rows."""
+    def append(self, file: ResumableFile, step: Sequence[Answered], input_hash: str = "") -> None:
+        """Write the next rows; `input_hash` is that of all rows up to them."""
         if step:
             first = self.form.first_line([*self.names, *self.answers]) if file.progress.size == 0 else ""
             lines = [self.form.line(self._row(row, answer)) for row, answer in step]
-            file.append(first + "".join(lines), done=len(step), written=len(step))
+            file.append(first + "".join(lines), done=len(step), written=len(step), input_hash=input_hash)
 
     def finish(self, file: ResumableFile) -> None:
         """All rows are written."""

@@ -21,7 +21,7 @@ from ternarybert.report.activations import TEXTS, Text, activation_parts
 from ternarybert.report.charts import Picture
 from ternarybert.report.collect import ReportModel, TrainingRun, level_shares, per_matrix, points_of, read_models
 from ternarybert.report.page import Chapter, Fact, Page, Part, ReportTable
-from ternarybert.storage import REPORT_PAGE
+from ternarybert.storage import REPORT_PAGE, replace_file
 
 _MAX_MISTAKES = 15
 _TEACHER_HINT = (
@@ -258,9 +258,8 @@ def link_figures(folder: Path, output: Path, pictures: Sequence[Picture]) -> boo
     block = _block(report.relative_to(folder.resolve()).as_posix(), pictures)
     pattern = re.compile(re.escape(_BEGIN) + ".*?" + re.escape(_END) + r"\n?", re.DOTALL)
     updated = pattern.sub(lambda _: block, text) if pattern.search(text) else f"{text.rstrip()}\n\n{block}"
-    draft = card.with_name(f".{CARD}.new")
-    draft.write_text(updated, encoding="utf-8")
-    draft.replace(card)
+    with replace_file(card) as draft:
+        draft.write_text(updated, encoding="utf-8")
     return True
 
 

@@ -8,10 +8,11 @@ on larger screens the page puts them side by side.
 from __future__ import annotations
 
 import io
+import logging
 import re
 import unicodedata
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,15 +20,31 @@ import numpy as np
 from matplotlib import colormaps, rc_context
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.font_manager import get_font_names
 from matplotlib.ticker import LogLocator, MaxNLocator, NullFormatter, PercentFormatter
 
 from ternarybert.report.collect import Matrix, SizeScore, TrainingRun
 
+_log = logging.getLogger(__name__)
 INK = "#767676"
 TEACHER, STUDENT = "#5b93c7", "#e0762b"
 COLOURS = (STUDENT, "#3f9c6d", "#b05cc6", "#c9a227", "#d64f6a", "#3aa6b9", "#8d7ae0", "#8a8f3c")
 HEAT = "YlOrBr"  # colour map for shares and counts
 WIDTH = 4.6  # inches; 440 pixels on a screen
+
+# Fonts for scripts that matplotlib's own font lacks; those that are installed are used.
+_MORE_FONTS = (
+    *("Noto Sans CJK SC", "Noto Sans CJK JP", "Noto Sans SC", "Source Han Sans SC", "WenQuanYi Zen Hei"),
+    *("PingFang SC", "Hiragino Sans", "Apple SD Gothic Neo", "Microsoft YaHei", "Yu Gothic", "Malgun Gothic"),
+    *("Arial Unicode MS", "Noto Sans Devanagari", "Noto Sans Thai", "Noto Sans"),
+)
+
+
+def fonts(installed: Iterable[str]) -> list[str]:
+    """The fonts that a text is drawn with: for each character the first that has it."""
+    names = set(installed)
+    return ["sans-serif", *(name for name in _MORE_FONTS if name in names)]
+
 
 STYLE: Any = {  # matplotlib settings; every function that draws is decorated with them
     **dict.fromkeys(("text.color", "axes.edgecolor", "axes.labelcolor", "xtick.color", "ytick.color"), INK),
@@ -35,6 +52,7 @@ STYLE: Any = {  # matplotlib settings; every function that draws is decorated wi
     "axes.spines.top": False,
     "axes.spines.right": False,
     "axes.titlesize": 10,
+    "font.family": fonts(get_font_names()),
     "font.size": 10,
     "grid.alpha": 0.18,
     "grid.color": INK,
@@ -86,7 +104,11 @@ def picture(figure: Figure, name: str, title: str, caption: str) -> Picture:
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "Glyph", UserWarning)  # browsers have fonts for glyphs that matplotlib lacks
         figure.savefig(drawn, format="svg", metadata=_NO_METADATA)
-        figure.savefig(pixels, format="png", dpi=160)
+        with warnings.catch_warnings(record=True) as missing:
+            warnings.filterwarnings("always", "Glyph", UserWarning)
+            figure.savefig(pixels, format="png", dpi=160)
+    if missing:
+        _log.warning("%s.png: no font for some characters; install one, such as Noto Sans CJK, or use the SVG", name)
     text = drawn.getvalue()
     text = text[text.index("<svg") :]
     text = re.sub(r'(\bid="|url\(#|href="#)', rf"\g<1>{name}-", text)  # ids are unique within a figure only

@@ -2,36 +2,50 @@
 
     result = predict_file("my-model-ternary", "mails.csv", "answers.csv")
 
-The output has the rows and columns of the input, and the answers in columns of their own. The same call resumes where
-an earlier one was stopped. Answers do not depend on the batch, so the file is the same to the last byte.
+The output has the rows and columns of the input, and the answers in columns of their own. A row without a text, or one
+that cannot be read, has no answer and is counted. The same call resumes where an earlier one was stopped. Answers do
+not depend on the batch, so the file is the same to the last byte.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
+import math
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import nullcontext
-from dataclasses import dataclass, replace
-from itertools import islice
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, nullcontext
+from dataclasses import dataclass, field, replace
+from itertools import chain, count, islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from ternarybert.data.readers import Row, Rows, open_rows, sample
+from ternarybert.data.readers import BadRow, Row, Rows, open_rows, sample
 from ternarybert.data.table import choose_columns
-from ternarybert.data.writers import ArrowTypes, answer_writer
-from ternarybert.errors import DataError, OptionError, suggest
+from ternarybert.data.writers import Answered, ArrowTypes, answer_writer, format_by_suffix
+from ternarybert.errors import DataError, OutputError, suggest
 from ternarybert.runtime.model import Answerer, Classifier, Model
 from ternarybert.runtime.results import Answer, Label, Labels, Number
-from ternarybert.storage import ResumableFile
+from ternarybert.storage import ResumableFile, replace_file
 
 if TYPE_CHECKING:
     from ternarybert.runtime.text import Text
 
 _PREDICTION = "prediction"  # the column that every kind of answer has
+_NO_TEXT = "no text"
 _STEP_SECONDS, _STEP_ROWS = 0.5, 10_000  # between two writes
+
+
+@dataclass(frozen=True)
+class NoAnswer:
+    """What a row has instead of an answer: the reason."""
+
+    reason: str
+
+    def as_dict(self) -> dict[str, Any]:
+        """For JSON."""
+        return {"error": self.reason}
 
 
 @dataclass(frozen=True)
@@ -40,8 +54,10 @@ class PredictFileResult:
 
     rows: int = 0  # in the output
     resumed: int = 0  # rows of them that an earlier run had written
-    empty: int = 0  # rows of this run that had no text, and so have no answer
+    empty: int = 0  # rows that have no text, and so no answer
+    bad: int = 0  # rows that could not be read, and so have no answer
     seconds: float = 0.0  # of this run
+    renamed: Mapping[str, str] = field(default_factory=dict)  # columns of answers whose usual names the input has
 
     @property
     def rows_per_second(self) -> float:
@@ -50,6 +66,7 @@ class PredictFileResult:
 
 
 OnProgress: TypeAlias = Callable[[PredictFileResult, float], None]  # what is written, the share of the input read
+OnBadRow: TypeAlias = Callable[[int, str], None]  # the line, and what is wrong with it
 
 
 def predict_file(
@@ -61,6 +78,8 @@ def predict_file(
     text_pair: str | None = None,
     all_scores: bool = False,
     force: bool = False,
+    strict: bool = False,
+    bad_rows: str | Path | None = None,
     progress: OnProgress | None = None,
 ) -> PredictFileResult:
     """Write the rows of a table with a model's answers beside them.
@@ -70,22 +89,36 @@ def predict_file(
     of the question and the context); by default they are guessed where it is obvious. `all_scores` adds the score of
     every label.
 
+    A row that cannot be read, such as one with too many fields, is written without an answer. The file `bad_rows` (CSV,
+    TSV or JSON lines) lists all of them; with `strict` the first one is an error.
+
     An output that exists is refused, and an unfinished one of the same call is resumed; `force` replaces the former and
     drops the latter. `progress` is called when the output is opened and after every write.
     """
-    rows, output = open_rows(input), Path(output)
-    with _opened(model) as loaded:
+    rows, output = replace(open_rows(input), strict=strict), Path(output)
+    with _opened(model) as loaded, ExitStack() as stack:
         columns = _text_columns(loaded, rows, text, text_pair)
+        note = None if bad_rows is None else stack.enter_context(bad_rows_file(Path(bad_rows)))
         on_progress = progress or (lambda result, share: None)
-        return _write(loaded, rows, columns, output, on_progress, all_scores=all_scores, force=force)
+        run = _FilePrediction(loaded, rows, columns, note)
+        return run.write(output, on_progress, all_scores=all_scores, force=force)
 
 
 def predict_rows(
-    model: Model, input: str | Path, *, text: str | None = None, text_pair: str | None = None
+    model: Model,
+    input: str | Path,
+    *,
+    text: str | None = None,
+    text_pair: str | None = None,
+    strict: bool = False,
+    on_bad_row: OnBadRow | None = None,
 ) -> Iterator[tuple[dict[str, Any], Text, Any]]:
-    """Each row of a table with its text and its answer; options as in `predict_file`."""
-    rows = open_rows(input)
-    yield from _answered(model, rows, rows, _text_columns(model, rows, text, text_pair))
+    """Each row of a table with its text and its answer, or a `NoAnswer`; options as in `predict_file`."""
+    rows = replace(open_rows(input), strict=strict)
+    run = _FilePrediction(model, rows, _text_columns(model, rows, text, text_pair), on_bad_row)
+    for number, row, given, answer in run.answered(iter(rows)):
+        run.count(number, row, answer)
+        yield row, given, answer
 
 
 def answer_columns(model: Model, *, all_scores: bool = False) -> dict[str, str | None]:
@@ -111,74 +144,131 @@ def _opened(model: Model | str | Path) -> Any:
     return load(model)
 
 
-def _write(
-    model: Model,
-    rows: Rows,
-    columns: tuple[str, ...],
-    output: Path,
-    on_progress: OnProgress,
-    *,
-    all_scores: bool,
-    force: bool,
-) -> PredictFileResult:
-    started, names, answers = time.monotonic(), list(sample(rows).columns), answer_columns(model, all_scores=all_scores)
-    if taken := [name for name in answers if name in names]:
-        raise OptionError(f"{rows.path} already has a column '{taken[0]}', where answers would go; rename it")
-    writer = answer_writer(output, rows, names, answers)
-    with ResumableFile(output, _identity(model, rows, columns, output, answers), force=force) as file:
-        result = PredictFileResult(file.progress.done, resumed=file.progress.done)
-        on_progress(result, 0.0)
-        for step, empty in _steps(model, rows, columns, answers, start=result.resumed):
-            writer.append(file, step)
-            seconds = time.monotonic() - started
-            result = replace(result, rows=file.progress.done, empty=result.empty + empty, seconds=seconds)
-            on_progress(result, rows.share)
-        writer.finish(file)
-    return replace(result, seconds=time.monotonic() - started)
+@contextmanager
+def bad_rows_file(path: Path) -> Iterator[OnBadRow]:
+    """Write the list of bad rows while all rows are read; it is in place when they are done."""
+    form = format_by_suffix(path)
+    form.check({"line": (), "reason": ()}, path)
+    with replace_file(path) as draft, draft.open("w", encoding="utf-8", newline="") as file:
+        file.write(form.first_line(["line", "reason"]))
+
+        def write(number: int, reason: str) -> None:
+            file.write(form.line({"line": number, "reason": reason}))
+
+        yield write
 
 
-def _steps(
-    model: Model, rows: Rows, columns: tuple[str, ...], answers: ArrowTypes, *, start: int
-) -> Iterator[tuple[list[tuple[dict[str, Any], dict[str, Any]]], int]]:
-    """Rows with the columns of their answers, as many as are written together; and how many of them are empty."""
-    step: list[tuple[dict[str, Any], dict[str, Any]]] = []
-    empty, since = 0, time.monotonic()
-    for row, text, answer in _answered(model, islice(rows, start, None), rows, columns):
-        has_text = bool(text if isinstance(text, str) else any(text))
+class _FilePrediction:
+    """A model, the rows that it answers, and what is known of the rows so far."""
+
+    def __init__(self, model: Model, rows: Rows, columns: tuple[str, ...], on_bad_row: OnBadRow | None) -> None:
+        self.model, self.rows, self.columns, self.on_bad_row = model, rows, columns, on_bad_row
+        self.empty, self.bad, self.hash = 0, 0, ""
+
+    def write(self, output: Path, on_progress: OnProgress, *, all_scores: bool, force: bool) -> PredictFileResult:
+        """Write all rows with their answers, or those that an earlier run did not come to."""
+        started, rows, names = time.monotonic(), self.rows, list(sample(self.rows).columns)
+        usual = answer_columns(self.model, all_scores=all_scores)
+        answers = _free_columns(usual, names)
+        renamed = {name: free for name, free in zip(usual, answers, strict=True) if name != free}
+        writer = answer_writer(output, rows, names, answers)
+        identity = _identity(self.model, rows, [*self.columns, *names], output, answers)
+        with ResumableFile(output, identity, force=force) as file:
+            result = PredictFileResult(file.progress.done, resumed=file.progress.done, renamed=renamed)
+            on_progress(result, 0.0)
+            numbered = iter(rows)
+            self._skip(numbered, file)
+            for step in self._steps(numbered, answers):
+                writer.append(file, step, self.hash)
+                seconds = time.monotonic() - started
+                result = replace(result, rows=file.progress.done, empty=self.empty, bad=self.bad, seconds=seconds)
+                on_progress(result, rows.share)
+            writer.finish(file)
+        return replace(result, seconds=time.monotonic() - started)
+
+    def _skip(self, numbered: Iterator[Row], file: ResumableFile) -> None:
+        """Read the rows that are done; they must be those that were read then."""
+        done = 0
+        for number, row in islice(numbered, file.progress.done):
+            done += 1
+            self.count(number, row, self._question(number, row)[1])
+        if (done, self.hash) != (file.progress.done, file.progress.input_hash):
+            raise OutputError(
+                f"{file.part} has answers to other rows than those in {self.rows.path}; remove it, or use --force to "
+                "start over"
+            )
+
+    def _steps(self, numbered: Iterator[Row], answers: ArrowTypes) -> Iterator[list[Answered]]:
+        """Rows with the columns of their answers, as many as are written together."""
+        step: list[Answered] = []
+        since = time.monotonic()
+        for number, row, _, answer in self.answered(numbered):
+            self.count(number, row, answer)
+            none = isinstance(answer, NoAnswer)
+            step.append((row, dict.fromkeys(answers) if none else _fields(answer, answers)))
+            if time.monotonic() - since > _STEP_SECONDS or len(step) >= _STEP_ROWS:
+                yield step
+                step, since = [], time.monotonic()
+        yield step
+
+    def answered(self, numbered: Iterator[Row]) -> Iterator[tuple[int, dict[str, Any], Text, Any]]:
+        """Each row with its number, text and answer. The model reads ahead; rows wait until their answers come."""
+        waiting: deque[tuple[int, dict[str, Any], Text, NoAnswer | None]] = deque()
+
+        def texts() -> Iterator[Text]:
+            for number, row in numbered:
+                text, none = self._question(number, row)
+                waiting.append((number, row, text, none))
+                yield text
+
         # A model has an answer to an empty text, too, but it means nothing.
-        step.append((row, _fields(answer, answers) if has_text else dict.fromkeys(answers)))
-        empty += not has_text
-        if time.monotonic() - since > _STEP_SECONDS or len(step) >= _STEP_ROWS:
-            yield step, empty
-            step, empty, since = [], 0, time.monotonic()
-    yield step, empty
+        for answer in self.model.stream(texts()):
+            number, row, text, none = waiting.popleft()
+            yield number, row, text, none or answer
+
+    def count(self, number: int, row: Mapping[str, Any], answer: object) -> None:
+        """Add a row to what is known of the rows so far."""
+        self.hash = hashlib.blake2b(f"{self.hash}{row!r}".encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
+        if not isinstance(answer, NoAnswer):
+            return
+        if answer.reason == _NO_TEXT:
+            self.empty += 1
+            return
+        self.bad += 1
+        if self.on_bad_row is not None:
+            self.on_bad_row(number, answer.reason)
+
+    def _question(self, number: int, row: Mapping[str, Any]) -> tuple[Text, NoAnswer | None]:
+        """The text of a row, and why it gets no answer, if so."""
+        values = [row.get(name) for name in self.columns]
+        reason = row.reason if isinstance(row, BadRow) else _fault(values, self.columns)
+        if reason is not None and reason != _NO_TEXT and not isinstance(row, BadRow):
+            self.rows.bad(number, reason)  # an error if the rows are read strictly
+        parts = ["" if reason is not None else _text(value) for value in values]
+        text: Text = parts[0] if len(parts) == 1 else (parts[0], parts[1])
+        return text, None if reason is None else NoAnswer(reason)
 
 
-def _answered(
-    model: Model, rows: Iterable[Row], source: Rows, columns: tuple[str, ...]
-) -> Iterator[tuple[dict[str, Any], Text, Any]]:
-    """Each row with its text and its answer. The model reads ahead; rows wait until their answers come."""
-    waiting: deque[tuple[dict[str, Any], Text]] = deque()
-
-    def texts() -> Iterator[Text]:
-        for number, row in rows:
-            parts = [_text(row.get(name), source, number, name) for name in columns]
-            text: Text = parts[0] if len(parts) == 1 else (parts[0], parts[1])
-            waiting.append((row, text))
-            yield text
-
-    for answer in model.stream(texts()):
-        row, text = waiting.popleft()
-        yield row, text, answer
+def _fault(values: Sequence[object], columns: Sequence[str]) -> str | None:
+    """Why the fields of a row are not a text."""
+    for name, value in zip(columns, values, strict=True):
+        if value is not None and not isinstance(value, (str, int, float)):
+            return f"'{name}' is {value!r:.40} ({type(value).__name__}), not a text"
+    return None if any(_text(value).strip() for value in values) else _NO_TEXT
 
 
-def _text(value: object, source: Rows, number: int, name: str) -> str:
-    """A field as a text. One that is missing is an empty one: a single bad row should not end a long run."""
-    if value is None:
-        return ""
-    if isinstance(value, (str, int, float)):
-        return str(value)
-    raise DataError(f"{source.place(number)}: '{name}' is {value!r:.40} ({type(value).__name__}), not a text")
+def _text(value: object) -> str:
+    """A field as a text; 0 and False are texts, too. One that is missing is an empty one."""
+    return "" if value is None or (isinstance(value, float) and math.isnan(value)) else str(value)
+
+
+def _free_columns(answers: ArrowTypes, taken: Sequence[str]) -> dict[str, str | None]:
+    """The columns of the answers; one whose name the input has gets a number."""
+    free: dict[str, str | None] = {}
+    for name, kind in answers.items():
+        names = chain([name], (f"{name} {number}" for number in count(2)))
+        free[next(each for each in names if each not in taken and each not in free)] = kind
+    return free
 
 
 def _fields(answer: Any, names: Iterable[str]) -> dict[str, Any]:
@@ -208,16 +298,21 @@ def _text_columns(model: Model, rows: Rows, text: str | None, text_pair: str | N
     return columns
 
 
-def _identity(model: Model, rows: Rows, columns: tuple[str, ...], output: Path, answers: ArrowTypes) -> str:
-    """A hash of everything that decides the output: the model, the input, and how one becomes the other."""
-    file = rows.path.stat()
+def _identity(model: Model, rows: Rows, columns: Sequence[str], output: Path, answers: ArrowTypes) -> str:
+    """A hash of what decides the output: the model, the columns, and how one becomes the other.
+
+    The rows are not part of it: those that are done are compared when a run is resumed, and the others may be mended.
+    """
     threshold = model.task.null_threshold if isinstance(model, Answerer) else None
     how = [columns, model.max_length, list(answers), threshold, str(output)]
-    total = hashlib.sha256(json.dumps([str(rows.path.resolve()), file.st_size, file.st_mtime_ns, *how]).encode())
+    total = hashlib.sha256(json.dumps([str(rows.path.resolve()), *how]).encode())
     total.update(json.dumps(model.config, sort_keys=True, default=str).encode())
     if model.folder is not None:
         for path in _deciding_files(model.folder):
-            total.update(path.name.encode() + path.read_bytes())
+            total.update(path.name.encode())
+            with path.open("rb") as file:
+                while block := file.read(1 << 20):
+                    total.update(block)
     return total.hexdigest()
 
 

@@ -10,12 +10,13 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ternarybert.errors import OutputError
-from ternarybert.storage import check_output_folder, claim_folder, is_vacant, named_folder
+from ternarybert.storage import check_output_folder, claim_folder, is_vacant, lock_output, named_folder
 
 if TYPE_CHECKING:
     from ternarybert.data.task import TaskData
@@ -31,6 +32,16 @@ def work_folder(output: Path) -> Path:
     """The work folder of the run that makes `output`."""
     output = named_folder(output)
     return output.with_name(f"{output.name}.work")
+
+
+@contextmanager
+def locked_run(output: Path) -> Iterator[None]:
+    """Refuse to train where another run does; the first of several processes locks for all."""
+    if process_index():
+        yield
+        return
+    with lock_output(named_folder(output)):
+        yield
 
 
 def check_output(output: Path, settings: TrainingOptions, marker: str) -> None:

@@ -15,7 +15,7 @@ from ternarybert.data.evaluation import check_evaluation_sets
 from ternarybert.data.task import TaskData
 from ternarybert.recipe import Distill, Recipe, Schedule
 from ternarybert.storage import install_folder
-from ternarybert.training.checkpoints import check_output, prepare_work
+from ternarybert.training.checkpoints import check_output, locked_run, prepare_work
 from ternarybert.training.device import check_trackers, make_accelerator
 from ternarybert.training.heads import head_of
 from ternarybert.training.history import BEST, RunEvaluator
@@ -47,7 +47,13 @@ def finetune(
 
     Only the schedule of the recipe is used; without a recipe it is `usual_schedule`.
     """
-    options, output = options or TrainingOptions(), Path(output)
+    with locked_run(Path(output)):
+        return _finetune(model, data, Path(output), recipe, options or TrainingOptions())
+
+
+def _finetune(
+    model: str | Path, data: TaskData[Any], output: Path, recipe: Recipe | None, options: TrainingOptions
+) -> RunReport:
     head = head_of(data.task)
     head.check_training_labels(data)
     check_evaluation_sets(data, has_teacher=False)

@@ -6,7 +6,8 @@ folder random weights. Here each of these is an error.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import logging
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,8 @@ from ternarybert import packed
 from ternarybert.errors import HubError, UnsupportedModelError, suggest_path
 from ternarybert.training.heads import ClassificationHead, EmbeddingHead, Head
 from ternarybert.training.heads.embedding import modules_folder
+
+_log = logging.getLogger(__name__)
 
 
 def load_config(model: str | Path, **changes: Any) -> Any:
@@ -41,7 +44,10 @@ def trained_config(model: str | Path, head: Head[Any] | type[Head[Any]]) -> Any:
     if not head.fits(names):
         raise UnsupportedModelError(
             f"'{model}' has no {head.description} (it is a {', '.join(names) or 'model of unknown kind'}); "
-            "fine-tune it first (ternarybert finetune), or make it an embedder (ternarybert ternarize --pooling mean)"
+            + (
+                _other_kind(model, names)
+                or "fine-tune it first (ternarybert finetune), or make it an embedder (ternarybert ternarize --pooling mean)"
+            )
         )
     return config
 
@@ -53,6 +59,24 @@ def is_embedder(model: str | Path, pooling: str | None = None) -> bool:
             raise UnsupportedModelError(f"'{model}' has a task head; --pooling {pooling} is for plain encoders")
         return False
     return pooling is not None or modules_folder(model) is not None
+
+
+# What models with other heads do, and what can be done with them. A kind that can be trained one day leaves this table.
+_OTHER_KINDS = {
+    "ForTokenClassification": "it labels words (named entities, for instance); such models cannot be ternarized yet",
+    "ForQuestionAnswering": "it answers questions: give it data with the columns question, context and answers",
+    "ForSequenceClassification": "it classifies texts: give it data with texts and labels",
+    "ForMultipleChoice": "it chooses between answers, and such models cannot be ternarized",
+    "sentence embeddings": "it makes sentence embeddings: give it plain texts, or to classify texts make a classifier "
+    "of it first: ternarybert finetune",
+}
+
+
+def _other_kind(model: str | Path, architectures: Sequence[str]) -> str | None:
+    """What is known of a model that does something else; None for one without a head."""
+    if (Path(model) / "modules.json").is_file():  # of the library sentence-transformers
+        return _OTHER_KINDS["sentence embeddings"]
+    return next((text for end, text in _OTHER_KINDS.items() if any(name.endswith(end) for name in architectures)), None)
 
 
 def label_names(model: str | Path) -> list[str]:
@@ -75,6 +99,9 @@ def load_encoder(model: str | Path, head: Head[Any], seed: int) -> PreTrainedMod
     """The model with a head for the task: its own if the size fits, else a new one, the same for a seed."""
     refuse_packed(model)
     config = load_config(model, **head.model_options())
+    names = config.architectures or []
+    if any(name.endswith(tuple(_OTHER_KINDS)) and not name.endswith(head.suffix) for name in names):
+        _log.warning("'%s' is a %s; its head is replaced by a new %s", model, ", ".join(names), head.description)
     set_seed(seed)
     network, missing = _load(model, head, config, ignore_mismatched_sizes=True)  # a head of another size is replaced
     inside = [name for name in missing if name.startswith(f"{network.base_model_prefix}.") and ".pooler." not in name]

@@ -18,7 +18,7 @@ from ternarybert.recipe import PRESETS, Recipe
 from ternarybert.storage import check_output_folder
 from ternarybert.student import expose_scores, make_student
 from ternarybert.training.batches import TokenizedData
-from ternarybert.training.checkpoints import check_output, prepare_work
+from ternarybert.training.checkpoints import check_output, locked_run, prepare_work
 from ternarybert.training.device import check_trackers, make_accelerator
 from ternarybert.training.export import model_card, packed_model
 from ternarybert.training.heads import head_of
@@ -48,7 +48,20 @@ def ternarize(
     (with `distill.layer_map: uniform`). Labels are only used to score. With `augment` every training row comes with
     variants, and training takes one epoch unless the recipe gives another number.
     """
-    recipe, options, output = recipe or PRESETS["default"], options or TrainingOptions(), Path(output)
+    recipe, options = recipe or PRESETS["default"], options or TrainingOptions()
+    with locked_run(Path(output)):
+        return _ternarize(teacher, data, Path(output), recipe, options, student, augment)
+
+
+def _ternarize(
+    teacher: str | Path,
+    data: TaskData[Any],
+    output: Path,
+    recipe: Recipe,
+    options: TrainingOptions,
+    student: str | Path | None,
+    augment: Augmentation | None,
+) -> RunReport:
     if augment is not None:
         check_augmented(data.task)
         recipe = recipe.override({"schedule.stretch": 1.0})  # with variants of every row one pass is enough

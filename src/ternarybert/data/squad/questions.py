@@ -18,9 +18,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from typing import cast
+from typing import IO, cast
 
-from ternarybert.data.readers import Table, open_rows, read_table, sample
+from ternarybert.data.readers import Table, open_rows, parquet_columns, read_table, sample
 from ternarybert.errors import DataError
 
 _log = logging.getLogger(__name__)
@@ -28,6 +28,7 @@ _FIELDS = ("id", "title", "context", "question", "answers", "is_impossible")
 # How far, in characters, an answer may be from where the file says: stripped blanks and line ends move it so much.
 _SLACK = 16
 _FEW = 10  # lines that tell whether a file holds questions
+_ALWAYS_UNPACKED, _MOST_TIMES = 64 << 20, 100  # bytes, and times the size of the packed file; SQuAD's is 4
 _START = 1 << 16  # characters that tell whether a JSON file has the official layout
 
 
@@ -83,7 +84,7 @@ def holds_questions(path: str | Path) -> bool:
 def _first_names(path: Path) -> set[str]:
     """The columns of the first rows."""
     if path.suffix.lower() == ".parquet":
-        return set(sample(open_rows(path)).columns)
+        return set(parquet_columns(path))
     with path.open(encoding="utf-8-sig", errors="replace") as file:
         start = file.read(_START).lstrip()
         if path.suffix.lower() == ".json" and start.startswith("["):
@@ -215,6 +216,8 @@ def _read_official(path: Path) -> Table | None:
         return None
     try:
         data = json.loads(_read_bytes(path))
+    except RecursionError as error:
+        raise DataError(f"{path} is not JSON (nested too deeply)") from error
     except (OSError, EOFError, RuntimeError, zipfile.BadZipFile, zlib.error) as error:
         raise DataError(f"cannot read {path}: {error}") from error
     except ValueError as error:  # not JSON, or not UTF-8
@@ -231,14 +234,24 @@ def _read_official(path: Path) -> Table | None:
 def _read_bytes(path: Path) -> bytes:
     if path.suffix.lower() == ".gz":
         with gzip.open(path) as file:
-            return file.read()
+            return _unpacked(file, path)
     if path.suffix.lower() != ".zip":
         return path.read_bytes()
     with zipfile.ZipFile(path) as archive:
         names = [name for name in archive.namelist() if name.lower().endswith(".json")]
         if len(names) != 1:
             raise DataError(f"{path} holds {len(names)} JSON files; unpack it and name one")
-        return archive.read(names[0])
+        with archive.open(names[0]) as file:
+            return _unpacked(file, path)
+
+
+def _unpacked(file: IO[bytes], path: Path) -> bytes:
+    """All of a packed file, unless it is far larger than text ever gets: a few kilobytes can unpack to any size."""
+    limit = max(_ALWAYS_UNPACKED, _MOST_TIMES * path.stat().st_size)
+    data = file.read(limit + 1)
+    if len(data) > limit:
+        raise DataError(f"{path} unpacks to more than {limit >> 20} MB; if it is what you expect, unpack it yourself")
+    return data
 
 
 def _flatten(path: Path, data: Mapping[str, object]) -> Table:
