@@ -52,7 +52,7 @@ def quantize_vectors(vectors: Array, precision: str, ranges: Array | None = None
     starts, ends = _checked(calibration_ranges(vectors) if ranges is None else ranges, vectors.shape[1])
     steps = (ends - starts) / _STEPS
     codes = np.clip(np.floor((vectors - starts) / np.where(steps == 0, 1, steps)), 0, _STEPS)
-    return codes.astype(np.uint8) if precision == "uint8" else (codes - 128).astype(np.int8)
+    return np.asarray(codes.astype(np.uint8) if precision == "uint8" else (codes - 128).astype(np.int8))
 
 
 def similarities(a: Array, b: Array, name: str = "cosine") -> NDArray[np.float32]:
