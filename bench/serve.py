@@ -353,6 +353,8 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as temporary:
         bodies = Path(temporary) / "bodies"
         bodies.write_text("\n".join(json.dumps({"inputs": text}) for text in texts), encoding="utf-8")
+        if "onnx" not in options.without:
+            prepare_onnx(options.folder, Path(temporary))
         result["offline"] = offline(options, texts)
         with server(options) as (address, process):
             address += "/predict"
@@ -361,7 +363,6 @@ def main() -> None:
             if "overload" not in options.without:
                 result["overload"] = overload(address, process, bodies, texts, loads[-1].rate, options)
         if "onnx" not in options.without:
-            prepare_onnx(options.folder, Path(temporary))
             with server(options, onnx=Path(temporary)) as (address, process):
                 side = "ONNX Runtime int8, same stack"
                 loads += [
