@@ -27,6 +27,7 @@ from ternarybert.cli.options import (
     OptionGroup,
     check_device,
     option,
+    refuse,
     set_threads,
     with_options,
 )
@@ -226,7 +227,6 @@ def _predict(model: str, rows: Any, options: EvaluateOptions, status: Callable[[
         return run(model, rows, device=options.device, batch_size=batch_size, status=status)
     from ternarybert.runtime.evaluate import predict_all as run_packed
 
-    refuse(f"with --engine {options.engine}", batch_size=options.batch_size, device=options.device)
     return run_packed(model, rows, num_threads=options.threads, engine=options.engine, status=status)
 
 

@@ -44,10 +44,7 @@ def trained_config(model: str | Path, head: Head[Any] | type[Head[Any]]) -> Any:
     if not head.fits(names):
         raise UnsupportedModelError(
             f"'{model}' has no {head.description} (it is a {', '.join(names) or 'model of unknown kind'}); "
-            + (
-                _other_kind(model, names)
-                or "fine-tune it first (ternarybert finetune), or make it an embedder (ternarybert ternarize --pooling mean)"
-            )
+            + (_other_kind(model, names) or _WITHOUT_HEAD)
         )
     return config
 
@@ -60,6 +57,8 @@ def is_embedder(model: str | Path, pooling: str | None = None) -> bool:
         return False
     return pooling is not None or modules_folder(model) is not None
 
+
+_WITHOUT_HEAD = "fine-tune it (ternarybert finetune), or make it an embedder (ternarybert ternarize --pooling mean)"
 
 # What models with other heads do, and what can be done with them. A kind that can be trained one day leaves this table.
 _OTHER_KINDS = {
