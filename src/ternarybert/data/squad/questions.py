@@ -245,7 +245,7 @@ def _read_bytes(path: Path) -> bytes:
             return _unpacked(file, path)
 
 
-def _unpacked(file: IO[bytes], path: Path) -> bytes:
+def _unpacked(file: IO[bytes] | gzip.GzipFile, path: Path) -> bytes:
     """All of a packed file, unless it is far larger than text ever gets: a few kilobytes can unpack to any size."""
     limit = max(_ALWAYS_UNPACKED, _MOST_TIMES * path.stat().st_size)
     data = file.read(limit + 1)
