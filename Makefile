@@ -66,7 +66,7 @@ test-native: ## the native tests and the example in C
 	$(call CMAKE,build/native,Release)
 	$(call CTEST,build/native)
 
-sanitize: ## native tests with address, undefined-behaviour and thread sanitizers
+sanitize: ## native tests with address, undefined-behavior and thread sanitizers
 	$(call CMAKE,build/sanitize,RelWithDebInfo,-DCMAKE_CXX_FLAGS='-fsanitize=address$(,)undefined -fno-sanitize-recover=all' \
 		-DCMAKE_C_FLAGS=-fsanitize=address)
 	$(call CTEST,build/sanitize)

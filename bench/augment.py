@@ -37,7 +37,7 @@ from ternarybert.augment import (
     load_source,
     open_task,
 )
-from ternarybert.augment.neighbours import GLOVE_PACKAGE
+from ternarybert.augment.neighbors import GLOVE_PACKAGE
 from ternarybert.augment.words import WordPosition, find_words
 from ternarybert.demo.sources import encoder_folder
 

@@ -1,4 +1,4 @@
-"""Where does a ternary student disagree with its teacher? Scores of both on a labelled table, and the rows that differ.
+"""Where does a ternary student disagree with its teacher? Scores of both on a labeled table, and the rows that differ.
 
 python examples/compare_with_teacher.py teacher small test.csv
 

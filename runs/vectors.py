@@ -92,7 +92,7 @@ class VectorHead(Head[VectorTask]):
         tokenizer: PreTrainedTokenizerBase,
         model: PreTrainedModel,
         *,
-        labelled: bool = False,
+        labeled: bool = False,
     ) -> TokenizedData:
         """One input per text; of pairs all first texts, then all second ones."""
 

@@ -8,7 +8,7 @@ import shutil
 import numpy as np
 import pytest
 
-from ternarybert.augment.neighbours import embedding_neighbours
+from ternarybert.augment.neighbors import embedding_neighbors
 from ternarybert.augment.training_data import augment_dataset
 from ternarybert.compare.cells import make_cells
 from ternarybert.compare.run import ComparisonFolder
@@ -132,7 +132,7 @@ def test_the_cache_of_augmented_rows(tmp_path, crashes):
     (tmp_path / "t.csv").write_text("text,label\n" + "a good film,1\na bad film,0\n" * 4)
     data, cache = load_table(tmp_path / "t.csv", eval_share=0), tmp_path / "cache"
     words = {word: i for i, word in enumerate(["[UNK]", "good", "bad", "film", "fine", "nice"])}
-    source = embedding_neighbours(words, np.array([[float(i), 1.0] for i in range(len(words))], np.float32), "made")
+    source = embedding_neighbors(words, np.array([[float(i), 1.0] for i in range(len(words))], np.float32), "made")
     wanted = augment_dataset(data, source, variants=2).train[:]
 
     def work():

@@ -31,13 +31,13 @@ def exclusive_lock(path: Path) -> Iterator[bool]:
 
     A thread may lock again what it has locked; the value is whether this is the first time.
     """
-    place = Path(os.path.realpath(path.parent)) / path.name
-    is_first = _enter(str(place), path)
+    resolved = Path(os.path.realpath(path.parent)) / path.name
+    is_first = _enter(str(resolved), path)
     try:
-        with _locked_file(place.with_name(f".{place.name}.lock"), path) if is_first else nullcontext():
+        with _locked_file(resolved.with_name(f".{resolved.name}.lock"), path) if is_first else nullcontext():
             yield is_first
     finally:
-        _leave(str(place))
+        _leave(str(resolved))
 
 
 def _enter(key: str, path: Path) -> bool:

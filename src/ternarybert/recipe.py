@@ -129,7 +129,7 @@ class WeightScheme:
     exact: bool = False  # solve by sorting, not by the 0.7 rule (TWN) or by alternation (LAT)
     levels: str = "linear"  # LAQ: equidistant levels, or powers of two ("log")
     clip: float | None = None  # cut weights at +-clip first; their gradient is then zero outside
-    alpha: str = "l1"  # LAQ: the authors' scale, or the minimiser ("least_squares")
+    alpha: str = "l1"  # LAQ: the authors' scale, or the minimizer ("least_squares")
 
     def __post_init__(self) -> None:
         one_of("method", self.method, METHOD_BITS)

@@ -36,5 +36,5 @@ def masked(model, tokenizer):
 
 
 @pytest.fixture
-def neighbours():
+def neighbors():
     return circle()

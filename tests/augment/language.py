@@ -14,7 +14,7 @@ from transformers import BertConfig, BertForMaskedLM, PreTrainedTokenizerFast
 
 CLASSES = {
     "mi": [f"animal{x}" for x in "abcdefghijklmno"],
-    "ka": [*(f"colour{x}" for x in "abcdefghijklm"), "##ish", "##ly"],
+    "ka": [*(f"color{x}" for x in "abcdefghijklm"), "##ish", "##ly"],
     "zo": [*(f"tool{x}" for x in "abcdefghijklmn"), "."],
 }
 MARKERS = list(CLASSES)

@@ -134,7 +134,7 @@ def test_equal_prompts_run_once_and_lengths_stay_together(masked, monkeypatch):
 
 
 def test_batches_do_not_matter_to_models_that_padding_reaches(tokenizer):
-    """ConvBERT's convolutions look at the neighbours of a piece, padded ones too."""
+    """ConvBERT's convolutions look at the neighbors of a piece, padded ones too."""
     torch.manual_seed(1)
     settings = {"hidden_size": 32, "embedding_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4}
     config = ConvBertConfig(vocab_size=len(tokenizer), intermediate_size=48, initializer_range=0.2, **settings)
@@ -185,10 +185,10 @@ def test_a_length_may_be_asked_for(model, tokenizer):
 
 
 def test_the_model_is_given_the_masked_and_the_whole_sentence(tokenizer):
-    text = "mi colourb ka animala"
+    text = "mi colorb ka animala"
     asked = PromptEncoder(tokenizer, 30)(word_positions([text]))
     inputs, (rows, columns) = PromptTemplate(tokenizer, "").inputs([each.prompt for each in asked])
-    pairs = [("mi [MASK] ka animala", text), ("mi colourb ka [MASK]", text)]
+    pairs = [("mi [MASK] ka animala", text), ("mi colorb ka [MASK]", text)]
     shown = tokenizer(pairs, return_token_type_ids=True)
     assert {name: values.tolist() for name, values in inputs.items()} == dict(shown)
     assert (rows.tolist(), columns.tolist()) == ([0, 1], [2, 4])

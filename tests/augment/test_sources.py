@@ -6,12 +6,12 @@ import sys
 import numpy as np
 import pytest
 
-from ternarybert.augment import MaskedModel, Neighbours, SourceChain, load_source
+from ternarybert.augment import MaskedModel, Neighbors, SourceChain, load_source
 from ternarybert.augment.words import WordPosition, find_words
 from ternarybert.errors import RecipeError
 from tests.augment import language
 from tests.augment.circle import circle
-from tests.augment.test_neighbours import candidates_of
+from tests.augment.test_neighbors import candidates_of
 
 
 @pytest.fixture
@@ -68,7 +68,7 @@ assert not {{"torch", "transformers"}} & set(sys.modules)
 
 
 def test_a_chain_asks_each_source_about_what_the_others_passed_on():
-    first, second = circle(words=10), Neighbours(["wordaa", "other", "more"], np.ones((3, 2), dtype=np.float32), "b")
+    first, second = circle(words=10), Neighbors(["wordaa", "other", "more"], np.ones((3, 2), dtype=np.float32), "b")
     chain = SourceChain([first, second])
     done = []
     places = [WordPosition(word, 0, len(word)) for word in ("wordaa", "other", "nobody")]

@@ -293,7 +293,7 @@ def test_variants_are_those_of_the_task_and_labels_are_copied(data, teacher, how
     assert len({text for text, _ in rows}) > 100
 
 
-def test_unlabelled_pairs(data, teacher, how):
+def test_unlabeled_pairs(data, teacher, how):
     texts = data.train["text"]
     train = data.train.remove_columns("label").add_column("text_pair", list(reversed(texts)))
     task = replace(data.task, text_columns=("a", "b"), label_column=None)

@@ -137,34 +137,34 @@ def test_batches_and_stretches_do_not_matter(monkeypatch, model, tokenizer, batc
         assert augment(rows, source, MADE) == expected
 
 
-def test_another_seed_gives_other_variants_and_fewer_are_the_first_of_more(neighbours):
-    rows = [(" ".join(neighbours.words),)]
-    (many,) = augment(rows, neighbours, VariantOptions(variants=30))
-    assert augment(rows, neighbours, VariantOptions(variants=7)) == [many[:8]]
-    assert augment(rows, neighbours, VariantOptions(variants=0)) == [many[:1]]
-    (other,) = augment(rows, neighbours, VariantOptions(variants=30, seed=43))
+def test_another_seed_gives_other_variants_and_fewer_are_the_first_of_more(neighbors):
+    rows = [(" ".join(neighbors.words),)]
+    (many,) = augment(rows, neighbors, VariantOptions(variants=30))
+    assert augment(rows, neighbors, VariantOptions(variants=7)) == [many[:8]]
+    assert augment(rows, neighbors, VariantOptions(variants=0)) == [many[:1]]
+    (other,) = augment(rows, neighbors, VariantOptions(variants=30, seed=43))
     assert set(many) & set(other) == {rows[0]}
 
 
-def test_equal_rows_have_variants_of_their_own(neighbours):
-    first, second = augment([(" ".join(neighbours.words),)] * 2, neighbours, VariantOptions())
+def test_equal_rows_have_variants_of_their_own(neighbors):
+    first, second = augment([(" ".join(neighbors.words),)] * 2, neighbors, VariantOptions())
     assert first[0] == second[0]
     assert not set(first[1:]) & set(second[1:])
 
 
-def test_the_texts_of_a_pair_change_independently(neighbours):
-    text = " ".join(neighbours.words)
-    (variants,) = augment([(text, text)], neighbours, VariantOptions())
+def test_the_texts_of_a_pair_change_independently(neighbors):
+    text = " ".join(neighbors.words)
+    (variants,) = augment([(text, text)], neighbors, VariantOptions())
     assert all(a != b for a, b in variants[1:])
-    (alone,) = augment([(text,)], neighbours, VariantOptions())
+    (alone,) = augment([(text,)], neighbors, VariantOptions())
     assert [a for a, _ in variants] == [a for (a,) in alone]
 
 
-def test_words_are_replaced_with_the_probability(neighbours):
-    rows = [(" ".join(neighbours.words),)] * 50
+def test_words_are_replaced_with_the_probability(neighbors):
+    rows = [(" ".join(neighbors.words),)] * 50
     for probability in (0.0, 0.1, 0.4, 1.0):
         changed = total = 0
-        for variants in augment(rows, neighbours, VariantOptions(variants=20, probability=probability)):
+        for variants in augment(rows, neighbors, VariantOptions(variants=20, probability=probability)):
             for (text,) in variants[1:]:
                 pairs = list(zip(text.split(), variants[0][0].split(), strict=True))
                 changed += sum(a != b for a, b in pairs)
@@ -173,26 +173,26 @@ def test_words_are_replaced_with_the_probability(neighbours):
         assert abs(changed - probability * total) <= 4 * deviation * total
 
 
-def test_from_any_row_on(monkeypatch, neighbours):
+def test_from_any_row_on(monkeypatch, neighbors):
     monkeypatch.setattr(variants_module, "_CHUNK_WORDS", 50)
-    rows = [(" ".join(neighbours.words[i : i + 7]),) for i in range(30)]
-    whole = augment(rows, neighbours, VariantOptions())
+    rows = [(" ".join(neighbors.words[i : i + 7]),) for i in range(30)]
+    whole = augment(rows, neighbors, VariantOptions())
     for start in (0, 1, 13, 29, 30):
-        assert augment(rows, neighbours, VariantOptions(), start=start) == whole[start:]
+        assert augment(rows, neighbors, VariantOptions(), start=start) == whole[start:]
 
 
-def test_a_text_is_looked_up_once_and_forgotten_after_its_last_row(monkeypatch, neighbours):
+def test_a_text_is_looked_up_once_and_forgotten_after_its_last_row(monkeypatch, neighbors):
     monkeypatch.setattr(variants_module, "_CHUNK_WORDS", 1)
     asked = Counter()
-    inner = neighbours.candidates
+    inner = neighbors.candidates
 
     def candidates(places, done):
         asked.update({place.text for place in places})
         return inner(places, done)
 
-    monkeypatch.setattr(neighbours, "candidates", candidates)
-    texts = neighbours.words[:6]
-    list(augment_rows([(text,) for text in texts * 4], neighbours, VariantOptions()))
+    monkeypatch.setattr(neighbors, "candidates", candidates)
+    texts = neighbors.words[:6]
+    list(augment_rows([(text,) for text in texts * 4], neighbors, VariantOptions()))
     assert asked == Counter(texts)
 
 
@@ -211,22 +211,22 @@ STRANGE = {
 
 
 @pytest.mark.parametrize("text", STRANGE.values(), ids=STRANGE)
-def test_strange_texts(neighbours, masked, text):
-    for source in (neighbours, masked):
+def test_strange_texts(neighbors, masked, text):
+    for source in (neighbors, masked):
         (variants,) = augment([(text, "")], source, VariantOptions(variants=50))
         assert variants[0] == (text, "")
-        known = "wordab" in text and source is neighbours
+        known = "wordab" in text and source is neighbors
         assert len(variants) == (5 if known else 1)
         if known:
             frame = text.replace("wordab", "{}")
-            expected = ["wordab", *neighbours.candidates(find_words("wordab"))[0]]
+            expected = ["wordab", *neighbors.candidates(find_words("wordab"))[0]]
             assert {new for new, _ in variants} == {frame.format(word) for word in expected}
 
 
-def test_five_thousand_words(neighbours, masked):
+def test_five_thousand_words(neighbors, masked):
     generator = random.Random(0)
-    text = " ".join(generator.choices(neighbours.words, k=5000))
-    (variants,) = augment([(text,)], neighbours, VariantOptions(variants=3))
+    text = " ".join(generator.choices(neighbors.words, k=5000))
+    (variants,) = augment([(text,)], neighbors, VariantOptions(variants=3))
     changed = [sum(a != b for a, b in zip(v.split(), text.split(), strict=True)) for (v,) in variants[1:]]
     assert all(1800 < count < 2200 for count in changed)
     text = " ".join(["mi", *generator.choices(language.ALL_WORDS, k=5000)])

@@ -28,7 +28,7 @@ def run(monkeypatch, capsys):
 @pytest.fixture
 def table(tmp_path):
     path = tmp_path / "train.csv"
-    path.write_text("text,label\nmi animala animalx,1\nka colourb,0\n\nzo toola toolb,1\n")
+    path.write_text("text,label\nmi animala animalx,1\nka colorb,0\n\nzo toola toolb,1\n")
     return path
 
 

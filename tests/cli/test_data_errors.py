@@ -70,8 +70,8 @@ def test_bad_data_to_learn_from(fails, files, encoder):
     train = ["finetune", encoder, *COLUMNS, "-o", "out", "--train"]
     assert "'joy'" in fails(*train, "one.csv")
     assert "30 different labels" in fails(*train, "many.csv")
-    unlabelled = fails("finetune", encoder, "--train", "mail.csv", "--text", HEADER[0])
-    assert "--label" in unlabelled and ", ".join(HEADER) in unlabelled
+    unlabeled = fails("finetune", encoder, "--train", "mail.csv", "--text", HEADER[0])
+    assert "--label" in unlabeled and ", ".join(HEADER) in unlabeled
     Path("lines.txt").write_text("good\nbad\n")
     assert "lines.txt" in fails("finetune", encoder, "--train", "lines.txt")
     task = ["finetune", encoder, "--task", "sst2", "--data", "."]

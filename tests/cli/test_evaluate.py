@@ -86,8 +86,8 @@ def test_a_packed_teacher(student, rows, tmp_path):
 
 
 def test_without_labels_there_is_the_teacher(student, tmp_path):
-    unlabelled = write_csv(tmp_path / "texts.csv", ["text"], [[text] for text, _ in sentences(20)])
-    report = evaluate(student, "--eval", unlabelled, "--engine", "native", "--teacher", student)
+    unlabeled = write_csv(tmp_path / "texts.csv", ["text"], [[text] for text, _ in sentences(20)])
+    report = evaluate(student, "--eval", unlabeled, "--engine", "native", "--teacher", student)
     assert report["metric"] == "agreement"
 
 

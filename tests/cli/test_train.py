@@ -121,7 +121,7 @@ def test_libraries_are_silent(run, teacher, table, tmp_path):
     assert [line.split()[1] for line in steps] == ["2/4", "4/4"]
 
 
-def test_unlabelled_text_is_enough(run, teacher, tmp_path):
+def test_unlabeled_text_is_enough(run, teacher, tmp_path):
     path = tmp_path / "lines.txt"
     path.write_text("\n".join(text for text, _ in sentences(32)), encoding="utf-8")
     result = run("ternarize", teacher, "--train", path, *QUICK, "-o", tmp_path / "out")

@@ -68,7 +68,7 @@ def test_labels_in_training_are_needed_in_evaluation():
 
 
 @pytest.mark.parametrize("label", [None, "label"])
-def test_unlabelled_training_beside_labelled_evaluation(label):
+def test_unlabeled_training_beside_labeled_evaluation(label):
     dev = table("dev.csv", text=["a"], label=["0"])
     assert choose(table(text=["a"]), dev, label=label) == Columns(("text",), "label")
 

@@ -111,7 +111,7 @@ def test_aligning_renumbers_every_part():
     assert aligned.train.column_names == ["text", "text_pair", "label"]
 
 
-def test_aligning_leaves_unlabelled_parts_alone():
+def test_aligning_leaves_unlabeled_parts_alone():
     data = mnli()
     data = TaskData(data.task, make_dataset([["x"], ["y"]], None), data.evals)
     aligned = align_labels(data, {0: "neutral", 1: "entailment", 2: "contradiction"})
@@ -171,7 +171,7 @@ def test_regression_needs_one_output():
         align_labels(data, {0: "a", 1: "b"})
 
 
-def test_unlabelled_data_take_the_teachers_names():
+def test_unlabeled_data_take_the_teachers_names():
     data = TaskData(ClassificationTask("t", ("text",), None, None, ("agreement",)), make_dataset([["x"]], None), {})
     assert align_labels(data, {0: "a", 1: "b"}).task.labels == ("a", "b")
     scored = align_labels(data, {0: "LABEL_0"}).task

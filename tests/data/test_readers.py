@@ -93,7 +93,7 @@ def test_parquet(tmp_path):
     parquet.write_table(pyarrow.table(columns), path)
     rows = open_rows(path)
     assert [row["n"] for _, row in rows] == columns["n"]
-    assert rows.place(next(iter(rows))[0]).endswith("row 1")
+    assert rows.location(next(iter(rows))[0]).endswith("row 1")
 
 
 def test_parquet_with_the_names_of_classes(tmp_path):
@@ -164,7 +164,7 @@ def test_a_csv_of_a_spreadsheet(tmp_path):
     text = '\ufefftext,label\r\n"two\r\nlines, one ""quoted""",a\r\nNone,b\r\n"",c\r\n,\r\n'
     table = read_table(write(tmp_path, "t.csv", text))
     assert table.columns == {"text": ['two\r\nlines, one "quoted"', "None", ""], "label": ["a", "b", "c"]}
-    assert table.place(1) == f"{tmp_path / 't.csv'}, line 4"
+    assert table.location(1) == f"{tmp_path / 't.csv'}, line 4"
 
 
 def test_semicolons_and_unnamed_index_columns(tmp_path):
@@ -194,19 +194,19 @@ def test_tsv_with_and_without_quoting(tmp_path, content, texts):
 def test_json_lines_keep_types_and_allow_missing_fields(tmp_path):
     table = read_table(write(tmp_path, "t.jsonl", '{"text": "a\u2028b", "y": 1}\n\n{"text": "c", "z": true}\n'))
     assert table.columns == {"text": ["a\u2028b", "c"], "y": [1, None], "z": [None, True]}
-    assert table.place(1).endswith("t.jsonl, line 3")
+    assert table.location(1).endswith("t.jsonl, line 3")
 
 
 def test_a_json_list(tmp_path):
     table = read_table(write(tmp_path, "t.json", json.dumps([{"text": "a"}, {"text": "b"}], indent=2)))
     assert table.columns == {"text": ["a", "b"]}
-    assert table.place(1).endswith("object 2")
+    assert table.location(1).endswith("object 2")
 
 
 def test_plain_text_is_one_text_a_line(tmp_path):
     table = read_table(write(tmp_path, "t.txt", "\ufeffone, two\r\n\r\n  three \n"))
     assert table.columns == {"text": ["one, two", "three"]}
-    assert table.place(1).endswith("t.txt, line 3")
+    assert table.location(1).endswith("t.txt, line 3")
 
 
 def test_parquet_as_a_table(tmp_path):
@@ -215,7 +215,7 @@ def test_parquet_as_a_table(tmp_path):
     rows.to_parquet(str(tmp_path / "t.parquet"))
     table = read_table(tmp_path / "t.parquet")
     assert table.columns == {"text": ["a", None, "c"], "n": [1, 2, 3], "label": ["yes", "no", None]}
-    assert table.place(0).endswith("t.parquet, row 1")
+    assert table.location(0).endswith("t.parquet, row 1")
 
 
 @pytest.mark.parametrize(

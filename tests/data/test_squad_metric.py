@@ -245,7 +245,7 @@ def test_what_cannot_be_scored():
         score_squad_v2([], [])
     with pytest.raises(DataError, match=r"question '0' has no answer; that is SQuAD 2\.0"):
         score_squad([asked()], ["b"])
-    with pytest.raises(DataError, match="question 'x' is not labelled"):
+    with pytest.raises(DataError, match="question 'x' is not labeled"):
         score_squad_v2([Question("Q?", "c", None, "x")], ["b"])
     with pytest.raises(DataError, match=r"null differences of shape \(2,\) for 1 questions"):
         score_squad_v2([question], ["b"], [0.0, 1.0])

@@ -115,7 +115,7 @@ def test_the_teachers_order_rules(reviews):
         load_table(reviews, label="Mood", labels=["LABEL_0", "LABEL_1", "LABEL_2"])
 
 
-def test_unlabelled_text_is_enough(tmp_path):
+def test_unlabeled_text_is_enough(tmp_path):
     path = tmp_path / "lines.txt"
     path.write_text("\n".join(REVIEWS))
     data = load_table(path)
@@ -126,7 +126,7 @@ def test_unlabelled_text_is_enough(tmp_path):
     assert load_table(path, labels=["a", "b"]).task.labels == ("a", "b")
 
 
-def test_unlabelled_training_with_labelled_evaluation(reviews, tmp_path):
+def test_unlabeled_training_with_labeled_evaluation(reviews, tmp_path):
     path = tmp_path / "lines.txt"
     path.write_text("\n".join(REVIEWS))
     data = load_table(path, reviews, label="Mood")

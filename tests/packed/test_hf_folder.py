@@ -1,4 +1,4 @@
-"""Hugging Face folders: ternary checkpoints are recognised exactly, and a model in several files is read whole."""
+"""Hugging Face folders: ternary checkpoints are recognized exactly, and a model in several files is read whole."""
 
 import json
 import os
@@ -74,7 +74,7 @@ def test_the_pooler_may_stay_float(tmp_path):
 
 @settings(deadline=None)
 @given(rows=st.integers(1, 8), columns=st.integers(1, 12), row_wise=st.booleans(), seed=st.integers(0, 999))
-def test_any_ternary_matrix_is_recognised(rows, columns, row_wise, seed):
+def test_any_ternary_matrix_is_recognized(rows, columns, row_wise, seed):
     rng = np.random.default_rng(seed)
     scale = rng.random((rows if row_wise else 1, 1), dtype=np.float32)
     w = rng.integers(-1, 2, (rows, columns)).astype(np.float32) * scale

@@ -68,7 +68,7 @@ IDEMPOTENT = ["twn", "twn exact", "lat", "lat exact"]
 
 @given(matrices(), st.sampled_from([LAYER, ROW]))
 def test_exact_beats_alternating_beats_twn(w, granularity):
-    """Each in the objective it minimises, summed over what shares a scale."""
+    """Each in the objective it minimizes, summed over what shares a scale."""
     v = moments_like(w, 1)
     d = v.sqrt() + 1e-8
     total = lambda q: objective(w, q, d).sum() if granularity == LAYER else objective(w, q, d)  # noqa: E731
@@ -82,7 +82,7 @@ def test_exact_beats_alternating_beats_twn(w, granularity):
 
 
 @given(matrices(), st.integers(2, 4))
-def test_laq_alternation_never_ends_worse_than_it_starts_when_alpha_is_the_minimiser(w, bits):
+def test_laq_alternation_never_ends_worse_than_it_starts_when_alpha_is_the_minimizer(w, bits):
     v = moments_like(w, 2)
     d = v.sqrt() + 1e-8
     start, end = ternarize_twn(w, ROW), quantize_laq(w, v, bits, ROW, alpha="least_squares")

@@ -282,7 +282,7 @@ def test_windows_without_a_label_serve_distillation_only():
     data = squad()
     mixed = [dataclasses.replace(q, answers=None) if i % 4 == 0 else q for i, q in enumerate(data.train)]
     data = TaskData(data.task, mixed, {})
-    whole, part = (tokenize_questions(data, tiny.tokenizer(), labelled=wanted).train for wanted in (False, True))
+    whole, part = (tokenize_questions(data, tiny.tokenizer(), labeled=wanted).train for wanted in (False, True))
     assert min(min(pair) for pair in part["labels"]) == 0
     assert len(whole) - len(part) == sum(pair == [-1, -1] for pair in whole["labels"]) > 0
 

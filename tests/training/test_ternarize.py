@@ -267,7 +267,7 @@ def test_resumed_processes_continue_with_their_own_losses(tmp_path):
     assert re.search(r"OutputError.*11, 0", err)
 
 
-def test_unlabelled_text_is_enough(data, teacher, tmp_path):
+def test_unlabeled_text_is_enough(data, teacher, tmp_path):
     task = ClassificationTask("texts", ("text",), None, None, ("agreement",), max_length=32, batch_size=8, epochs=1)
     bare = TaskData(task, data.train.remove_columns("label"), {"dev": data.evals["dev"].remove_columns("label")})
     metrics = ternarize(teacher, bare, tmp_path / "out", RECIPE, QUICK)

@@ -98,7 +98,7 @@ def load_source(
 ) -> Source:
     """Load the named sources; several become a chain."""
     from ternarybert.augment.masked import MaskedModel
-    from ternarybert.augment.neighbours import load_embeddings, load_glove
+    from ternarybert.augment.neighbors import load_embeddings, load_glove
 
     if masked_model is not None and embeddings is not None:
         raise RecipeError(

@@ -35,7 +35,7 @@ class AugmentInput:
 
     def _text(self, value: object, row: int) -> str:
         if not isinstance(value, str):
-            raise DataError(f"{self.table.place(row)}: the text is {value!r:.40}, not a string; remove the row")
+            raise DataError(f"{self.table.location(row)}: the text is {value!r:.40}, not a string; remove the row")
         return value
 
 

@@ -20,7 +20,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ternarybert.augment.neighbours import embedding_neighbours
+from ternarybert.augment.neighbors import embedding_neighbors
 from ternarybert.augment.sources import Source, digest, load_source
 from ternarybert.augment.table import AugmentInput, augment_table, few_variants
 from ternarybert.augment.variants import Progress, VariantOptions
@@ -119,7 +119,7 @@ def check_augmented(task: Task) -> ClassificationTask:
 def teacher_embeddings(teacher: str, network: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> Source:
     """The word embeddings of a loaded teacher as a source, whatever file format it was loaded from."""
     table = network.get_input_embeddings().weight.detach().float().cpu().numpy()
-    return embedding_neighbours(tokenizer.get_vocab(), table, teacher)
+    return embedding_neighbors(tokenizer.get_vocab(), table, teacher)
 
 
 def cache_folder() -> Path:

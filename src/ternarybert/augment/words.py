@@ -4,7 +4,7 @@ A word is a run of letters in any script. Everything else (spaces, punctuation, 
 replacements are spliced into the text, the text is never split and joined again.
 
 Function words are never replaced: articles, pronouns, prepositions, conjunctions, auxiliaries, question words,
-quantifiers and particles. They carry the sentence structure, and a neighbour of "not" or "before" would reverse the
+quantifiers and particles. They carry the sentence structure, and a neighbor of "not" or "before" would reverse the
 meaning. Single letters and words with an apostrophe inside ("don't") are not replaced either; the possessive ("dog's")
 is an exception.
 

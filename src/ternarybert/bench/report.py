@@ -85,13 +85,13 @@ def draw(report: dict[str, Any], path: Path) -> None:
     engines = [engine for engine in report["engines"] if engine["failed"] is None]
     figure = Figure(figsize=(1.8 * len(report["batches"]) + 2, 4.2), layout="constrained")
     axes = figure.subplots()
-    other_colours = iter(_OTHER_COLOURS * 2)
+    other_colors = iter(_OTHER_COLOURS * 2)
     width = 0.8 / max(1, len(engines))
     for i, engine in enumerate(engines):
-        colour = _COLOURS.get(engine["name"]) or next(other_colours)
+        color = _COLOURS.get(engine["name"]) or next(other_colors)
         positions = [j + (i - (len(engines) - 1) / 2) * width for j in range(len(report["batches"]))]
         heights = [engine["ratios"].get(name) or engine["ms"][name] for name in report["batches"]]
-        bars = axes.bar(positions, heights, width * 0.92, label=engine["name"], color=colour)
+        bars = axes.bar(positions, heights, width * 0.92, label=engine["name"], color=color)
         axes.bar_label(bars, [_short(engine["ms"][name]) for name in report["batches"]], fontsize=6, padding=1)
     axes.set_xticks(range(len(report["batches"])), report["batches"])
     axes.axhline(1, color=_COLOURS[OURS], linewidth=0.8, linestyle=":")

@@ -26,22 +26,22 @@ def load_data(
     labels: Callable[[], Sequence[str]] | None = None,
     *,
     regression: bool | None = None,
-    labelled: bool = False,
+    labeled: bool = False,
 ) -> AnyData:
     """Read the data; `labels` gives the label names of the model at hand, in the order of its ids.
 
-    `labelled` refuses a table to train on that has no labels.
+    `labeled` refuses a table to train on that has no labels.
     """
     from ternarybert.data import load_questions, load_table, load_task
 
     _check(options, train)
     data: AnyData
-    told = {} if regression is None else {"regression" if regression else "no_regression": True}
+    chosen = {} if regression is None else {"regression" if regression else "no_regression": True}
     if options.task is not None:
-        refuse(f"with --task {options.task}, whose columns are known", **options.columns, **told)
+        refuse(f"with --task {options.task}, whose columns are known", **options.columns, **chosen)
         data = load_task(options.task, options.data)
     elif _are_questions(options, train):
-        refuse("on questions", **told)
+        refuse("on questions", **chosen)
         data = load_questions(train, options.evaluation)
     else:
         data = load_table(
@@ -52,7 +52,7 @@ def load_data(
             label=options.label,
             labels=labels() if labels else None,
             regression=regression,
-            labelled=labelled,
+            labeled=labeled,
         )
     if options.max_length is None:
         return data

@@ -47,7 +47,7 @@ class DemoOptions(JsonOption):
 def demo(options: DemoOptions) -> None:
     """Make a real model ternary, compare it with the original, and try it: 12 minutes on two cores.
 
-    Fine-tunes a small pre-trained model on film reviews, distils a ternary student from it, packs it and measures both.
+    Fine-tunes a small pre-trained model on film reviews, distills a ternary student, packs it and measures both.
     Weights and reviews come from two pip packages; no network is needed. You can stop at any time: the same command
     resumes.
     """
@@ -137,7 +137,7 @@ def show_results(console: Console, results: dict[str, Any]) -> None:
 
 
 def _times(ratio: float, word: str) -> str:
-    """The ratio, whichever side it favours."""
+    """The ratio, whichever side it favors."""
     opposite = {"smaller": "larger", "faster": "slower", "less": "more"}
     return f"{ratio:.1f} times {word}" if ratio >= 1 else f"{1 / ratio:.1f} times {opposite[word]}"
 

@@ -95,7 +95,7 @@ def evaluate(
     vectors: VectorOptions,
     options: EvaluateOptions,
 ) -> None:
-    """Score a model on labelled rows or answered questions; without labels, by its agreement with a teacher.
+    """Score a model on labeled rows or answered questions; without labels, by its agreement with a teacher.
 
     The vectors of an embedder are scored with --sts, --pairs and --retrieval, with --teacher also its teacher's, and
     the student's queries against the teacher's documents (asymmetric).

@@ -64,7 +64,7 @@ def finetune(
     training: TrainOptions,
     output: OutputOptions,
 ) -> None:
-    """Fine-tune a pre-trained encoder on labelled texts or on questions, as a teacher for ternarize.
+    """Fine-tune a pre-trained encoder on labeled texts or on questions, as a teacher for ternarize.
 
     The best model by the first metric is kept, as a plain Hugging Face folder: MODEL-DATA by default.
     """
@@ -73,7 +73,7 @@ def finetune(
         announce_download(model)
         with quiet():
             training.check_machine()
-            rows = load_data(data, data.train, regression=labels.regression, labelled=True)
+            rows = load_data(data, data.train, regression=labels.regression, labeled=True)
             report = _run(model, rows, folder, training, output)
         if is_first_process():
             _show(report, folder, make_console(errors=output.as_json), data.arguments(data.train))

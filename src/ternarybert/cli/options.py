@@ -372,7 +372,7 @@ def _check_trackers(names: str) -> None:
 # --- Augmentation ---
 
 WITHOUT_MASKED_MODEL = "without --masked-model"
-_NO_MASKED_MODEL = "no --masked-model: words are replaced by their nearest neighbours, whatever the context"
+_NO_MASKED_MODEL = "no --masked-model: words are replaced by their nearest neighbors, whatever the context"
 _NO_GLOVE = "no --glove: words of several tokens are not replaced"
 
 

@@ -1,4 +1,4 @@
-"""The command `ternarize`: distils a ternary student from a fine-tuned model."""
+"""The command `ternarize`: distills a ternary student from a fine-tuned model."""
 
 from __future__ import annotations
 

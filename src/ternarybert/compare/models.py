@@ -2,7 +2,7 @@
 
 Baselines quantize the same weights as our student: the linear layers inside the Transformer layers, the pooler and the
 word embedding; and activations at the inputs of those linear layers. The two products inside attention stay in float,
-which favours the baselines.
+which favors the baselines.
 """
 
 from __future__ import annotations

@@ -297,6 +297,6 @@ GRIDS: Mapping[str, list[Cell]] = {
     "granularity": GRANULARITY.cells,
     "activation": ACTIVATION.cells,
     "distillation": DISTILLATION.cells,
-    "initialisation": INITIALIZATION.cells,
+    "initialization": INITIALIZATION.cells,
     "3bit": THREE_BIT.cells,
 }

@@ -16,7 +16,7 @@ then, as in k-means, each weight moves to its nearest centroid and centroids bec
 sum of |w - centroid| is smallest, many rounds before k-means would end. All rounds work on the sorted weights: a bin is
 then an interval, and its sum a difference of two prefix sums.
 
-Product quantization. A matrix is cut into blocks of neighbouring weights, each replaced by one of K centroids. k-means
+Product quantization. A matrix is cut into blocks of neighboring weights, each replaced by one of K centroids. k-means
 finds the centroids from a sample of the blocks (256 per centroid, as usual); all blocks then take the nearest one. A
 block of 8 with 256 centroids costs one bit per weight, plus the codebook.
 
@@ -90,7 +90,7 @@ def minmax(w: Tensor, bits: int) -> StoredWeight:
 
 
 def grouped(w: Tensor, bits: int, groups: int = GROUPS) -> StoredWeight:
-    """Min-max with one range per group of neighbouring rows; the last group may be smaller.
+    """Min-max with one range per group of neighboring rows; the last group may be smaller.
 
     A matrix with fewer rows than `groups` has one group per row.
     """

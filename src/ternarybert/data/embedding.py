@@ -163,6 +163,6 @@ def _numbers(table: Table, label: str) -> list[float]:
     for row, value in enumerate(values):
         number = as_number(str(value).strip())
         if number is None:
-            raise LabelError(f"{table.place(row)}: the score '{value}' is not a number")
+            raise LabelError(f"{table.location(row)}: the score '{value}' is not a number")
         numbers.append(number)
     return numbers

@@ -238,7 +238,7 @@ def _rows(task: ClassificationTask, table: Table) -> Dataset:
     if None in labels:
         row = labels.index(None)
         expected = "a number" if task.regression else f"one of {listed(task.labels or ())}"
-        raise LabelError(f"{table.place(row)}: the label is '{written[row]}'; expected {expected}")
+        raise LabelError(f"{table.location(row)}: the label is '{written[row]}'; expected {expected}")
     return make_dataset(texts, [label for label in labels if label is not None])
 
 

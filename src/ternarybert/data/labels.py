@@ -38,9 +38,9 @@ def read_labels(table: Table, column: str) -> list[str]:
 def _as_text(value: object, table: Table, row: int) -> str:
     text = str(value).strip()
     if value is None or not text or (isinstance(value, float) and math.isnan(value)):
-        raise DataError(f"{table.place(row)}: no label; drop the row, or the whole column to go without labels")
+        raise DataError(f"{table.location(row)}: no label; drop the row, or the whole column to go without labels")
     if not isinstance(value, (str, int, float)):  # bool is an int
-        raise DataError(f"{table.place(row)}: the label is a {type(value).__name__}, not a name or a number")
+        raise DataError(f"{table.location(row)}: the label is a {type(value).__name__}, not a name or a number")
     whole = _WHOLE.fullmatch(text)
     return str(int(whole[1])) if whole else text
 

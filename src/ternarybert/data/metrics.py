@@ -136,7 +136,7 @@ def _both(predictions: ArrayLike, references: ArrayLike) -> tuple[NDArray[np.gen
 
 
 def _standardized(values: NDArray[np.generic]) -> Floats | None:
-    """Centred, of length 1; None when all values are equal."""
+    """Centered, of length 1; None when all values are equal."""
     x = values.astype(np.float64)
     # Checked before centring: the mean of equal numbers is not always exactly that number.
     if x.max() == x.min():

@@ -67,14 +67,14 @@ class Rows:
         except UnicodeDecodeError as error:
             raise DataError(f"{self.path} is not UTF-8 text (byte {error.start}); save it as UTF-8") from error
 
-    def place(self, number: int) -> str:
+    def location(self, number: int) -> str:
         """Where a row is, for a message."""
         return f"{self.path}, {self.unit} {number}"
 
     def bad(self, number: int, reason: str, fields: Iterable[tuple[str, object]] = ()) -> BadRow:
         """A row that is not as it should be."""
         if self.strict:
-            raise DataError(f"{self.place(number)}: {reason}")
+            raise DataError(f"{self.location(number)}: {reason}")
         return BadRow(reason, fields)
 
     def text_lines(self, newline: str | None = None) -> Iterator[str]:
@@ -109,7 +109,7 @@ class Table:
     def __len__(self) -> int:
         return len(self.lines)
 
-    def place(self, row: int) -> str:
+    def location(self, row: int) -> str:
         """Where a row is, for a message."""
         return f"{self.path}, {self.unit} {self.lines[row]}"
 
@@ -330,7 +330,7 @@ def _csv_lines(rows: Rows, lines: Iterator[str], delimiter: str, first: int) -> 
             for fields in reader:
                 yield first - 1 + reader.line_num, fields
         except csv.Error as error:
-            raise DataError(f"{rows.place(first - 1 + reader.line_num)}: {error}; look for a stray quote") from error
+            raise DataError(f"{rows.location(first - 1 + reader.line_num)}: {error}; look for a stray quote") from error
 
 
 def _named(rows: Rows, lines: Iterator[Line]) -> Iterator[Row]:

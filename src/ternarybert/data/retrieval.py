@@ -54,10 +54,10 @@ def _texts(path: Path) -> dict[str, str]:
     texts: dict[str, str] = {}
     for number, row in rows:
         if "_id" not in row or not isinstance(row.get("text"), str):
-            raise DataError(f"{rows.place(number)}: expected '_id' and 'text', found {', '.join(map(str, row))}")
+            raise DataError(f"{rows.location(number)}: expected '_id' and 'text', found {', '.join(map(str, row))}")
         name, title = str(row["_id"]), row.get("title")
         if name in texts:
-            raise DataError(f"{rows.place(number)}: the id '{name}' occurs twice")
+            raise DataError(f"{rows.location(number)}: the id '{name}' occurs twice")
         texts[name] = f"{title} {row['text']}".strip() if isinstance(title, str) and title else str(row["text"])
     if not texts:
         raise DataError(f"{path} is empty")
@@ -82,6 +82,6 @@ def _relevance(path: Path, documents: dict[str, int], queries: set[str]) -> dict
 def _check(table: Table, row: int, names: dict[str, tuple[object, Any]], grade: float | None, score: object) -> None:
     for what, (name, known) in names.items():
         if str(name) not in known:
-            raise DataError(f"{table.place(row)}: there is no {what} '{name}'")
+            raise DataError(f"{table.location(row)}: there is no {what} '{name}'")
     if grade is None:
-        raise DataError(f"{table.place(row)}: the score '{score}' is not a number")
+        raise DataError(f"{table.location(row)}: the score '{score}' is not a number")

@@ -56,7 +56,7 @@ def choose_columns(tables: Sequence[Table], text: str | None, text_pair: str | N
     """Settle the columns for a training and an evaluation table together.
 
     The first table with named columns decides about the texts. The label may be in any: a student can learn from
-    unlabelled text and be judged on a labelled table.
+    unlabeled text and be judged on a labeled table.
     """
     lead = next((table for table in tables if table.named), tables[0])
     label = _label(tables, lead, label, taken={text, text_pair})
@@ -164,7 +164,7 @@ def load_table(
     label: str | None = None,
     labels: Sequence[str] | None = None,
     regression: bool | None = None,
-    labelled: bool = False,
+    labeled: bool = False,
     eval_share: float = 0.1,
     seed: int = 42,
 ) -> TaskData[ClassificationTask]:
@@ -172,12 +172,12 @@ def load_table(
 
     Columns that are not named are guessed where it is obvious. `labels` are the teacher's, in the order of its ids;
     without them the order is sorted. Labels that are numbers and not all whole mean regression, unless `regression`
-    says otherwise; a teacher with a single label is one for regression. `labelled` refuses training rows that have no
+    says otherwise; a teacher with a single label is one for regression. `labeled` refuses training rows that have no
     labels. Without an evaluation file, `eval_share` of the rows is held out, the same rows for the same seed.
     """
     tables = _read(train, evaluation)
     columns = choose_columns(list(tables.values()), text, text_pair, label)
-    if labelled and "train" in tables:
+    if labeled and "train" in tables:
         require_label(tables["train"], columns.label)
     written = _written_labels(tables, columns.label)
     if _is_regression(written, labels, regression):
@@ -247,7 +247,7 @@ def read_texts(table: Table, names: Sequence[str]) -> list[list[str]]:
         for row, value in enumerate(values):
             fault = _fault(value, may_be_blank=name != names[0])
             if fault:
-                raise DataError(f"{table.place(row)}: '{name}' {fault}")
+                raise DataError(f"{table.location(row)}: '{name}' {fault}")
     return [[str(value) for value in values] for values in columns]
 
 
@@ -260,11 +260,11 @@ def _fault(value: object, may_be_blank: bool) -> str | None:
     return None if may_be_blank or value.strip() else "is empty; drop the row"
 
 
-def _is_regression(written: Mapping[str, Sequence[str]], teacher: Sequence[str] | None, told: bool | None) -> bool:
-    if told and teacher is not None and len(teacher) != 1:
+def _is_regression(written: Mapping[str, Sequence[str]], teacher: Sequence[str] | None, chosen: bool | None) -> bool:
+    if chosen and teacher is not None and len(teacher) != 1:
         raise LabelError(f"regression needs a teacher with one output; this one has the labels {listed(teacher)}")
-    if told is not None:
-        return told
+    if chosen is not None:
+        return chosen
     if teacher is not None:
         return len(teacher) == 1
     return bool(written) and are_continuous(chain.from_iterable(written.values()))
@@ -275,7 +275,7 @@ def _numbers(labels: Sequence[str], table: Table) -> list[float]:
     for row, label in enumerate(labels):
         number = as_number(label)
         if number is None:
-            raise LabelError(f"{table.place(row)}: the label '{label}' is not a number, and the task is regression")
+            raise LabelError(f"{table.location(row)}: the label '{label}' is not a number, and the task is regression")
         numbers.append(number)
     return numbers
 

@@ -152,7 +152,7 @@ def bytes_to_indices(stored: Bytes, bits: int) -> Bytes:
 
 
 def squeeze(words: Words, bits: int) -> Words:
-    """Turn one index a byte into eight indices in the lowest 8m bits, in place; each step joins neighbours."""
+    """Turn one index a byte into eight indices in the lowest 8m bits, in place; each step joins neighbors."""
     moved = np.empty_like(words)
     for width in (8, 16, 32):
         used = width * bits // 8

@@ -40,10 +40,10 @@ def trim_positions(model: PackedModel, tokens: int) -> PackedModel:
 
 def compact_tokenizer(folder: str | Path) -> dict[str, bytes]:
     """The files of a BERT tokenizer without tokenizer.json; one of another kind is refused."""
-    place = Path(folder)
-    with reading(place):
-        whole = load_object(place, "tokenizer.json")
-        settings = load_object(place, "tokenizer_config.json") if find_file(place, "tokenizer_config.json") else {}
+    root = Path(folder)
+    with reading(root):
+        whole = load_object(root, "tokenizer.json")
+        settings = load_object(root, "tokenizer_config.json") if find_file(root, "tokenizer_config.json") else {}
     model, normalizer = whole.get("model") or {}, whole.get("normalizer") or {}
     words = sorted(model.get("vocab", {}), key=lambda word: model["vocab"][word])
     usual = (

@@ -151,8 +151,8 @@ def has_modules(folder: str | Path) -> bool:
 def read_modules(folder: str | Path) -> EmbedderModules:
     """Read the modules of a folder; those that we do not have are errors that name them."""
     with reading(folder):
-        place = Path(folder)
-        listed = _json(place, MODULES)
+        root = Path(folder)
+        listed = _json(root, MODULES)
         if not isinstance(listed, list) or not all(isinstance(module, dict) for module in listed):
             raise PackedConfigError(f"{MODULES} is not a list of modules")
         kinds = [(str(module.get("type")).rpartition(".")[2], _path(module)) for module in listed]
@@ -164,17 +164,17 @@ def read_modules(folder: str | Path) -> EmbedderModules:
         inner = kinds[0][1]
         if inner:
             raise UnsupportedModelError(f"the Transformer is in '{inner}'; expected it in the folder itself")
-        pooling, include_prompt = _pooling(place, kinds[1][1])
-        settings = _object(place, SETTINGS_FILE)
+        pooling, include_prompt = _pooling(root, kinds[1][1])
+        settings = _object(root, SETTINGS_FILE)
         return EmbedderModules(
             pooling=pooling,
-            steps=tuple(_step(place, kind, path) for kind, path in kinds[2:]),
+            steps=tuple(_step(root, kind, path) for kind, path in kinds[2:]),
             prompts=_prompts(settings),
             default_prompt=_default_prompt(settings),
             include_prompt=include_prompt,
             similarity=_similarity(settings),
-            max_length=_max_length(_object(place, LENGTH_FILE)),
-            files=dict(_content(place, [path for _, path in kinds])),
+            max_length=_max_length(_object(root, LENGTH_FILE)),
+            files=dict(_content(root, [path for _, path in kinds])),
         )
 
 
@@ -218,8 +218,8 @@ def _path(module: Mapping[str, Any]) -> str:
     return path.rstrip("/")
 
 
-def _pooling(place: Path, path: str) -> tuple[str, bool]:
-    config = _object(place, f"{path}/config.json")
+def _pooling(root: Path, path: str) -> tuple[str, bool]:
+    config = _object(root, f"{path}/config.json")
     modes: object = config.get("pooling_mode")
     if modes is None:
         modes = [mode for flag, mode in _MODE_FLAGS.items() if config.get(flag)] or ["mean"]
@@ -230,24 +230,24 @@ def _pooling(place: Path, path: str) -> tuple[str, bool]:
     return str(found[0]), config.get("include_prompt", True) is not False
 
 
-def _step(place: Path, kind: str, path: str) -> DenseLayer | UnitLength:
+def _step(root: Path, kind: str, path: str) -> DenseLayer | UnitLength:
     if kind == "Dense":
-        return _dense(place, path)
+        return _dense(root, path)
     if kind != "Normalize":
         raise UnsupportedModelError(f"the module {show(kind)} is not supported; after Pooling come Dense and Normalize")
-    _check_reads_vector(kind, _object(place, f"{path}/config.json"))
+    _check_reads_vector(kind, _object(root, f"{path}/config.json"))
     return UnitLength()
 
 
-def _dense(place: Path, path: str) -> DenseLayer:
-    config = _object(place, f"{path}/config.json")
+def _dense(root: Path, path: str) -> DenseLayer:
+    config = _object(root, f"{path}/config.json")
     _check_reads_vector("Dense", config)
     if config.get("use_residual"):
         raise UnsupportedModelError("a Dense module with use_residual is not supported")
     name = str(config.get("activation_function", "torch.nn.modules.activation.Tanh")).rpartition(".")[2]
     if name not in _ACTIVATIONS:
         raise UnsupportedModelError(f"the Dense module's activation function {show(name)} is not supported")
-    weights = find_file(place / path, _WEIGHTS)
+    weights = find_file(root / path, _WEIGHTS)
     if weights is None:
         raise UnsafeFileError(f"{path} has no {_WEIGHTS}; pickled weights are never read, save them as safetensors")
     tensors = map_any(weights)
@@ -304,25 +304,25 @@ def _max_length(settings: Mapping[str, Any]) -> int | None:
     return length
 
 
-def _content(place: Path, folders: Sequence[str]) -> Iterator[tuple[str, bytes]]:
+def _content(root: Path, folders: Sequence[str]) -> Iterator[tuple[str, bytes]]:
     """The files of the modules, without those of the encoder itself."""
     names = [MODULES, LENGTH_FILE, SETTINGS_FILE]
     names += [f"{folder}/{name}" for folder in folders if folder for name in ("config.json", _WEIGHTS)]
     for name in names:
-        if path := find_file(place, name):
+        if path := find_file(root, name):
             yield name, path.read_bytes()
 
 
-def _object(place: Path, name: str) -> dict[str, Any]:
+def _object(root: Path, name: str) -> dict[str, Any]:
     """A JSON object, empty if there is no such file."""
-    value = _json(place, name) if find_file(place, name) else {}
+    value = _json(root, name) if find_file(root, name) else {}
     if not isinstance(value, dict):
         raise PackedConfigError(f"{name} is not a JSON object but {show(value)}")
     return value
 
 
-def _json(place: Path, name: str) -> Any:
-    path = find_file(place, name)
+def _json(root: Path, name: str) -> Any:
+    path = find_file(root, name)
     if path is None:
         raise PackedConfigError(f"there is no {name}")
     try:

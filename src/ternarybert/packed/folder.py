@@ -67,7 +67,7 @@ def write(
     force: bool = False,
 ) -> None:
     """Write a packed folder, all or nothing; `force` replaces one, `half` stores the float tensors as float16."""
-    place, extra = Path(folder).absolute(), extra_files or {}  # absolute, so that "." has a name and a parent
+    target, extra = Path(folder).absolute(), extra_files or {}  # absolute, so that "." has a name and a parent
     model.check()
     _check_extra(extra)
     tensors = model.tensors
@@ -75,7 +75,7 @@ def write(
         # Unless the config names a dtype, transformers computes in that of the first tensor.
         model = replace(model, config={**model.config, "dtype": model.config.get("dtype") or "float32"})
         tensors = {name: _halved(name, tensor) for name, tensor in tensors.items()}
-    _write(place, model, tensors, extra, force=force)
+    _write(target, model, tensors, extra, force=force)
 
 
 def read(folder: str | Path) -> PackedModel:
@@ -93,9 +93,9 @@ def is_packed(folder: str | Path) -> bool:
     return isinstance(section, dict) and section.get("quant_method") == QUANT_METHOD
 
 
-def load_object(place: Path, name: str) -> dict[str, Any]:
+def load_object(folder: Path, name: str) -> dict[str, Any]:
     """Read a JSON object from a file of the folder."""
-    path = find_file(place, name)
+    path = find_file(folder, name)
     if path is None:
         raise NotPackedError(f"there is no {name}")
     data = read_file(path, JSON_LIMIT)
@@ -122,26 +122,26 @@ def json_bytes(name: str, value: object) -> bytes:
 # --- reading ---------------------------------------------------------------------------------------------------
 
 
-def _read(place: Path) -> PackedModel:
-    if not place.is_dir():
-        raise NotPackedError(f"there is no such folder{suggest_path(place)}")
-    refuse_escapes(place)
-    config = load_object(place, CONFIG)
+def _read(folder: Path) -> PackedModel:
+    if not folder.is_dir():
+        raise NotPackedError(f"there is no such folder{suggest_path(folder)}")
+    refuse_escapes(folder)
+    config = load_object(folder, CONFIG)
     announced = manifest.parse(config)
     del config["quantization_config"]
-    arrays = _load_arrays(place, announced)
+    arrays = _load_arrays(folder, announced)
     tensors = {name: _tensor(name, spec, arrays) for name, spec in sorted(announced.tensors.items())}
-    metrics = load_object(place, METRICS) if find_file(place, METRICS) else {}
+    metrics = load_object(folder, METRICS) if find_file(folder, METRICS) else {}
     model = PackedModel(config, tensors, announced.bits, announced.recipe, metrics)
     model.check()
     return model
 
 
-def _load_arrays(place: Path, announced: Manifest) -> dict[str, Array]:
+def _load_arrays(folder: Path, announced: Manifest) -> dict[str, Array]:
     name = announced.weights_file
-    path = find_file(place, name)
+    path = find_file(folder, name)
     if path is None:
-        pickled = sorted(path.name for path in place.iterdir() if path.name.lower().endswith(PICKLED))
+        pickled = sorted(path.name for path in folder.iterdir() if path.name.lower().endswith(PICKLED))
         if pickled:
             raise UnsafeFileError(f"there is no {name}; {pickled[0]} is a pickled file, which is never read")
         raise NotPackedError(f"there is no {name}")
@@ -190,7 +190,7 @@ def _check_extra(extra: Mapping[str, bytes | Path]) -> None:
 
 
 def _write(
-    place: Path,
+    target: Path,
     model: PackedModel,
     tensors: Mapping[str, PackedTensor | Float],
     extra: Mapping[str, bytes | Path],
@@ -198,9 +198,9 @@ def _write(
     force: bool,
 ) -> None:
     def check() -> None:
-        check_output_folder(place, replaceable=force and is_packed(place), advice=REPLACE_ADVICE)
+        check_output_folder(target, replaceable=force and is_packed(target), advice=REPLACE_ADVICE)
 
-    with replace_folder(place, check) as staging:
+    with replace_folder(target, check) as staging:
         digest = write_container(staging / WEIGHTS, manifest.arrays(tensors))
         (staging / CONFIG).write_bytes(_config_bytes(model, tensors, digest))
         (staging / METRICS).write_bytes(json_bytes(METRICS, model.metrics))

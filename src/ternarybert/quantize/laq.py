@@ -4,9 +4,9 @@ min Σ dᵢ(wᵢ − αbᵢ)² where b takes 2k+1 levels, k = 2^(m-1) − 1: equ
 {0, ±2^-(k-1), ..., ±1/2, ±1}. Alternating as in LAT: nearest levels for α, then α for the levels. With m = 2 both
 are LAT; with m = 1, b = sign(w), the solution is closed and both kinds of level agree.
 
-The authors compute α = Σ d|b||w| / Σ d|b| for every m. That minimises the objective only where |b| is 0 or 1; the
-minimiser in general is Σ dbw / Σ db². Theirs is the default, `alpha="least_squares"` the other. The difference is
-large: on Gaussian weights the relative squared error at 3 bits is 0.125 with theirs and 0.047 with the minimiser.
+The authors compute α = Σ d|b||w| / Σ d|b| for every m. That minimizes the objective only where |b| is 0 or 1; the
+minimizer in general is Σ dbw / Σ db². Theirs is the default, `alpha="least_squares"` the other. The difference is
+large: on Gaussian weights the relative squared error at 3 bits is 0.125 with theirs and 0.047 with the minimizer.
 Theirs also shrinks weights that are already quantized, so quantizing twice differs from quantizing once.
 """
 

@@ -1,7 +1,7 @@
 """Ternary weights: w ≈ αb with α > 0 and b in {-1, 0, +1}ⁿ, one α for each layer, row or group of rows.
 
 TWN takes the nearest such point, min ‖w − αb‖². For any b the best scale is α = ‖b ⊙ w‖₁ / ‖b‖₁, and the best b
-keeps the entries above a threshold: b = I_Δ(w). The exact Δ maximises (Σ_{|wᵢ|>Δ} |wᵢ|)² / #{|wᵢ|>Δ}, which takes a
+keeps the entries above a threshold: b = I_Δ(w). The exact Δ maximizes (Σ_{|wᵢ|>Δ} |wᵢ|)² / #{|wᵢ|>Δ}, which takes a
 sort; the usual shortcut is Δ = 0.7 mean|w|.
 
 LAT takes the point that increases the loss least, min Σ dᵢ(wᵢ − αbᵢ)² with d = √v, where v is Adam's second moment
@@ -54,7 +54,7 @@ def ternarize_lat(
     exact: bool = False,
     previous: Tensor | None = None,
 ) -> Quantized:
-    """The ternary weights that minimise the loss's diagonal second-order model.
+    """The ternary weights that minimize the loss's diagonal second-order model.
 
     The alternation starts from the signs of `previous`, the weights or codes of the previous step, or else from TWN.
     """
@@ -151,7 +151,7 @@ def _twn(units: Tensor, codes: Tensor, alpha: Tensor) -> None:
 
 
 def _exact_scale(units: Tensor, d: Tensor) -> Tensor:
-    """α of the best solution: keep the top j, where j maximises (Σ d|w|)² / Σ d over the top j; the threshold is α/2.
+    """α of the best solution: keep the top j, where j maximizes (Σ d|w|)² / Σ d over the top j; the threshold is α/2.
 
     No entry lies on the threshold: one with |w| = α/2 costs the same kept or dropped, so α could still be improved.
     """

@@ -192,8 +192,8 @@ def quantiles(values: Array) -> tuple[float, ...]:
 
 def skewness(values: Array) -> float:
     """The third standardized moment: negative if the long tail is on the left."""
-    centred = values.astype(np.float64) - values.mean(dtype=np.float64)
-    return float(np.mean(centred**3) / max(np.mean(centred**2) ** 1.5, 1e-30))
+    centered = values.astype(np.float64) - values.mean(dtype=np.float64)
+    return float(np.mean(centered**3) / max(np.mean(centered**2) ** 1.5, 1e-30))
 
 
 def layer_name(index: int) -> str:
@@ -210,13 +210,13 @@ def hidden(activations: Activations, name: str) -> Picture:
     ends = [np.quantile(values, (0.005, 0.995)) for values in (*activations.teacher, *activations.student)]
     edges = np.linspace(min(low for low, _ in ends), max(high for _, high in ends), _BINS + 1)
     for i, axes in enumerate(every):
-        for values, colour, filled in (
+        for values, color, filled in (
             (activations.teacher[i], TEACHER, True),
             (activations.student[i], STUDENT, False),
         ):
             shares = np.histogram(values, edges)[0] / values.size
             style: dict[str, Any] = {"fill": True, "alpha": 0.55} if filled else {"linewidth": 1.4}
-            axes.stairs(shares, edges, color=colour, label="teacher" if filled else "student", **style)
+            axes.stairs(shares, edges, color=color, label="teacher" if filled else "student", **style)
         axes.axvline(0, color=STYLE["text.color"], linewidth=0.6, linestyle=":")
         axes.set_yticks([])
         axes.spines["left"].set_visible(False)

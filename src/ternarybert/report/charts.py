@@ -1,7 +1,7 @@
 """How every figure looks, how it becomes files and a part of the page, and the figures that need no teacher.
 
 Figures have no background, and axes and text have one grey that is readable on white and on black, so that the PNG
-works on both. In the SVG that grey becomes the colour of the surrounding text. Figures are narrow enough for a phone;
+works on both. In the SVG that grey becomes the color of the surrounding text. Figures are narrow enough for a phone;
 on larger screens the page puts them side by side.
 """
 
@@ -29,7 +29,7 @@ _log = logging.getLogger(__name__)
 INK = "#767676"
 TEACHER, STUDENT = "#5b93c7", "#e0762b"
 COLOURS = (STUDENT, "#3f9c6d", "#b05cc6", "#c9a227", "#d64f6a", "#3aa6b9", "#8d7ae0", "#8a8f3c")
-HEAT = "YlOrBr"  # colour map for shares and counts
+HEAT = "YlOrBr"  # color map for shares and counts
 WIDTH = 4.6  # inches; 440 pixels on a screen
 
 # Fonts for scripts that matplotlib's own font lacks; those that are installed are used.
@@ -67,7 +67,7 @@ _STANDALONE_STYLE = "<style>:root{color:#3b4048}@media(prefers-color-scheme:dark
 
 _TERNARY = ("#4a8fca", "#a3a3a3", "#e0813a")  # -1, 0, +1
 _MARKERS = "osD^vP*X"
-_SPAN = 0.15  # half of the smallest range of the colour map, so that small differences do not look large
+_SPAN = 0.15  # half of the smallest range of the color map, so that small differences do not look large
 SYMBOLS = {
     "w_e": "word embedding",
     "w_q": "query",
@@ -129,14 +129,14 @@ def size_accuracy(points: Sequence[SizeScore], metric: str, name: str, title: st
     axes = figure.subplots()
     students = 0
     for point in points:
-        colour, marker = TEACHER, "o"
+        color, marker = TEACHER, "o"
         if not point.teacher:
-            colour, marker = COLOURS[students % len(COLOURS)], _MARKERS[students // len(COLOURS) % len(_MARKERS)]
+            color, marker = COLOURS[students % len(COLOURS)], _MARKERS[students // len(COLOURS) % len(_MARKERS)]
             students += 1
         label = f"{printable(point.name, 40)}: {point.bytes / 2**20:.1f} MiB, {point.score:.1f}"
-        face = "none" if point.teacher else colour
+        face = "none" if point.teacher else color
         axes.scatter(
-            point.bytes / 2**20, point.score, 64, marker=marker, ec=colour, fc=face, linewidths=1.8, label=label
+            point.bytes / 2**20, point.score, 64, marker=marker, ec=color, fc=face, linewidths=1.8, label=label
         )
     axes.set_xscale("log")
     low, high = min(p.bytes for p in points) / 2**20, max(p.bytes for p in points) / 2**20
@@ -187,11 +187,11 @@ def loss_curve(run: TrainingRun, name: str) -> Picture:
     figure = Figure(figsize=(WIDTH, 3.1), layout="constrained")
     axes = figure.subplots()
     terms = ["loss", *dict.fromkeys(term for entry in run.losses for term in entry if term not in ("step", "loss"))]
-    for term, colour in zip(terms, COLOURS, strict=False):
+    for term, color in zip(terms, COLOURS, strict=False):
         points = [(entry["step"], entry[term]) for entry in run.losses if entry.get(term, 0) > 0]
         if points:
             label = "loss (weighted sum)" if term == "loss" else printable(term)
-            axes.plot(*zip(*points, strict=True), color=colour, lw=2 if term == "loss" else 1.2, label=label)
+            axes.plot(*zip(*points, strict=True), color=color, lw=2 if term == "loss" else 1.2, label=label)
     axes.set_yscale("log")
     axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
     axes.yaxis.set_major_formatter("{x:g}")
@@ -224,12 +224,12 @@ def matrix_map(values: Mapping[Matrix, float], name: str, title: str, caption: s
 
 
 def heat_map(axes: Axes, grid: Any, ends: tuple[float, float], labels: Sequence[str], size: float = 8) -> None:
-    """Cells coloured by value between two ends, each with a label in black or white."""
+    """Cells colored by value between two ends, each with a label in black or white."""
     low, high = ends
-    colours = colormaps[HEAT](0.08 + 0.84 * (grid - low) / (high - low))
-    axes.imshow(colours, aspect="auto", interpolation="none")
+    colors = colormaps[HEAT](0.08 + 0.84 * (grid - low) / (high - low))
+    axes.imshow(colors, aspect="auto", interpolation="none")
     for (row, column), label in zip(np.ndindex(*grid.shape), labels, strict=True):
-        bright = colours[row, column, :3] @ (0.299, 0.587, 0.114) > 0.55
+        bright = colors[row, column, :3] @ (0.299, 0.587, 0.114) > 0.55
         if np.isfinite(grid[row, column]):
             axes.text(column, row, label, ha="center", va="center", fontsize=size, color="#111" if bright else "#fff")
     axes.spines[:].set_visible(False)
@@ -243,8 +243,8 @@ def levels(shares: Mapping[str, Mapping[int, float]], name: str) -> Picture:
     axes = figure.subplots()
     for row, kind in enumerate(shares.values()):
         start = 0.0
-        for (level, share), colour in zip(kind.items(), level_colours(len(kind)), strict=True):
-            axes.barh(row, share, 0.74, start, color=colour)
+        for (level, share), color in zip(kind.items(), level_colors(len(kind)), strict=True):
+            axes.barh(row, share, 0.74, start, color=color)
             if share > 0.09:
                 text = f"{share:.0%}" if len(kind) == 3 else str(level)
                 axes.text(start + share / 2, row, text, ha="center", va="center", fontsize=8, color="#111")
@@ -263,7 +263,7 @@ def levels(shares: Mapping[str, Mapping[int, float]], name: str) -> Picture:
 
 @rc_context(STYLE)
 def confusion(counts: Sequence[Sequence[int]], labels: Sequence[str], whose: str, name: str) -> Picture:
-    """True labels against predictions; the colour is the share of the true label."""
+    """True labels against predictions; the color is the share of the true label."""
     grid = np.array(counts, float)
     shares = grid / np.maximum(grid.sum(1, keepdims=True), 1)
     side = 0.42 * len(labels)
@@ -278,10 +278,10 @@ def confusion(counts: Sequence[Sequence[int]], labels: Sequence[str], whose: str
     axes.set_xlabel("prediction")
     axes.set_ylabel("true label")
     right = np.trace(grid) / max(grid.sum(), 1)
-    caption = f"{right:.1%} of {int(grid.sum()):,} rows are correct. Colour: share of the rows with that true label."
+    caption = f"{right:.1%} of {int(grid.sum()):,} rows are correct. Color: share of the rows with that true label."
     return picture(figure, name, f"Predictions of the {whose}", caption)
 
 
-def level_colours(levels: int) -> list[Any]:
-    """Colours of the levels, from the lowest to the highest."""
+def level_colors(levels: int) -> list[Any]:
+    """Colors of the levels, from the lowest to the highest."""
     return list(_TERNARY) if levels == 3 else [colormaps["coolwarm"](share) for share in np.linspace(0, 1, levels)]

@@ -83,8 +83,8 @@ def check_output(output: Path) -> None:
 
 def write_page(output: Path, page: Page) -> None:
     """Write the page and its figures, all or nothing; an older report is replaced."""
-    place = output.absolute()
-    with replace_folder(place, lambda: check_output(place)) as staging:
+    target = output.absolute()
+    with replace_folder(target, lambda: check_output(target)) as staging:
         (staging / REPORT_PAGE).write_text(html(page), encoding="utf-8")
         for picture in page.pictures:
             for name, content in picture.files.items():

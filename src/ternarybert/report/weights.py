@@ -1,8 +1,8 @@
 """Figures of weights before and after quantization.
 
 Weights are shown in units of their scale, so that a layer with one scale and an embedding with one scale per row look
-alike and the levels are integers. The upper panel shows the original weights, coloured by their final level; dashed
-lines are half way between levels. The lower panel shows the share of weights at each level. Where colours cross the
+alike and the levels are integers. The upper panel shows the original weights, colored by their final level; dashed
+lines are half way between levels. The lower panel shows the share of weights at each level. Where colors cross the
 dashed lines, training has moved weights.
 """
 
@@ -22,7 +22,7 @@ from matplotlib.ticker import PercentFormatter
 from ternarybert.errors import PackedError
 from ternarybert.families import find_matrix
 from ternarybert.packed import PackedModel, PackedTensor
-from ternarybert.report.charts import STYLE, WIDTH, Picture, level_colours, picture
+from ternarybert.report.charts import STYLE, WIDTH, Picture, level_colors, picture
 from ternarybert.report.collect import FEW_LEVELS, Floats
 
 _SHOWN = {"w_e": "word embedding", "w_q": "query", "w_1": "feed-forward in", "w_2": "feed-forward out"}
@@ -30,7 +30,7 @@ _SAMPLE = 1 << 21  # weights per panel; more would not change its shape
 _BINS = 121
 _MANY = "#7a7a7a"
 _UNIT = "weight ÷ scale"
-_CAPTION = "colour: final level of a weight; dashed: half way between levels"
+_CAPTION = "color: final level of a weight; dashed: half way between levels"
 
 
 def draw(path: Path, model: PackedModel, before: Mapping[str, Floats], title: str) -> None:
@@ -71,7 +71,7 @@ def _picture(tensor: PackedTensor | Floats, before: Floats, label: str, prefix: 
     above.set_ylabel("before")
     below.set_ylabel("after")
     name = f"{prefix}weights-{label.replace(', ', '-').replace(' ', '-')}"
-    caption = f"{_kind(tensor)}. Above: the teacher's weights, coloured by final level. Below: the levels."
+    caption = f"{_kind(tensor)}. Above: the teacher's weights, colored by final level. Below: the levels."
     if len(tensor.coding.alphabet) <= FEW_LEVELS:
         caption += " Dashed: half way between levels (±α/2 if ternary), the exact thresholds; TWN's are close."
     return picture(figure, name, f"Weights: {label}", caption)
@@ -107,7 +107,7 @@ def _panel(above: Axes, below: Axes, tensor: PackedTensor, before: Floats) -> No
     end = float(np.quantile(np.abs(units), 0.9995))  # a few outliers would compress everything else
     fine = np.linspace(-end, end, _BINS + 1)
     if len(levels) <= FEW_LEVELS:
-        _coloured(above, units, codes, levels, fine)
+        _colored(above, units, codes, levels, fine)
         _shares(below, codes, levels)
     else:
         step = -(-2 * end // _BINS)  # whole levels in every bar, or some would stand for more of them than others
@@ -123,13 +123,13 @@ def _bars(axis: Axes, values: npt.NDArray[Any], edges: Floats) -> None:
     axis.set_xlabel(_UNIT)
 
 
-def _coloured(
+def _colored(
     axis: Axes, units: Floats, codes: npt.NDArray[np.int8], levels: npt.NDArray[np.int64], edges: Floats
 ) -> None:
     bottom = np.zeros(len(edges) - 1)
-    for level, colour in zip(levels, level_colours(len(levels)), strict=True):
+    for level, color in zip(levels, level_colors(len(levels)), strict=True):
         top = bottom + np.histogram(units[codes == level], edges)[0] / units.size
-        axis.stairs(top, edges, baseline=bottom, fill=True, color=colour)
+        axis.stairs(top, edges, baseline=bottom, fill=True, color=color)
         bottom = top
     for half_way in (levels[1:] + levels[:-1]) / 2:
         axis.axvline(half_way, color=rcParams["text.color"], linewidth=1.1, linestyle="--")
@@ -138,7 +138,7 @@ def _coloured(
 
 def _shares(axis: Axes, codes: npt.NDArray[np.int8], levels: npt.NDArray[np.int64]) -> None:
     shares = [float(np.mean(codes == level)) for level in levels]
-    bars = axis.bar([str(level) for level in levels], shares, 0.7, color=level_colours(len(levels)))
+    bars = axis.bar([str(level) for level in levels], shares, 0.7, color=level_colors(len(levels)))
     size = 9 if len(levels) < 8 else 6
     axis.bar_label(bars, [f"{share:.0%}" for share in shares], padding=2, fontsize=size)
     axis.tick_params(axis="x", labelsize=size)

@@ -60,10 +60,10 @@ def encode_file(
     progress: Progress = lambda done, total: None,
 ) -> EncodeFileResult:
     """Write the vectors of all texts of a table or text file; `output` ends in .parquet or .npy."""
-    start, place = time.perf_counter(), Path(output)
-    if place.suffix not in (".parquet", ".npy"):
-        raise OptionError(f"vectors are written to .parquet or .npy, not to '{place.name}'")
-    check_output_file(place, force=force)
+    start, target = time.perf_counter(), Path(output)
+    if target.suffix not in (".parquet", ".npy"):
+        raise OptionError(f"vectors are written to .parquet or .npy, not to '{target.name}'")
+    check_output_file(target, force=force)
     rows = open_rows(input)
     column = choose_columns([sample(rows)], text, None, None).texts[0] if rows.named else "text"
     options: dict[str, Any] = {"truncate_dim": truncate_dim, "prompt_name": prompt_name, "normalize": normalize}
@@ -80,17 +80,17 @@ def encode_file(
             done += len(chunk)
             progress(done, total)
 
-    draft = place.with_name(f".{place.name}.{secrets.token_hex(4)}")
+    draft = target.with_name(f".{target.name}.{secrets.token_hex(4)}")
     try:
-        width, dtype = (_write_parquet if place.suffix == ".parquet" else _write_npy)(draft, chunks(), total)
-        draft.replace(place)
+        width, dtype = (_write_parquet if target.suffix == ".parquet" else _write_npy)(draft, chunks(), total)
+        draft.replace(target)
     except OSError as error:
-        raise OutputError(f"{place} cannot be written: {error.strerror or error}") from error
+        raise OutputError(f"{target} cannot be written: {error.strerror or error}") from error
     finally:
         draft.unlink(missing_ok=True)
     kept = None
     if ranges is not None:
-        kept = place.with_name(f"{place.name}.ranges.npy")
+        kept = target.with_name(f"{target.name}.ranges.npy")
         np.save(kept, ranges)
     return EncodeFileResult(total, width, dtype, time.perf_counter() - start, kept)
 
@@ -98,7 +98,7 @@ def encode_file(
 def _checked(rows: Rows, column: str) -> Iterator[dict[str, Any]]:
     for number, row in rows:
         if not isinstance(row.get(column), str):
-            raise DataError(f"{rows.place(number)}: '{column}' is {row.get(column)!r:.40}, not a text")
+            raise DataError(f"{rows.location(number)}: '{column}' is {row.get(column)!r:.40}, not a text")
         yield row
 
 

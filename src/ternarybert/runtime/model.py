@@ -226,7 +226,7 @@ class Tagger(Model):
     def _prediction(self, text: Text, encoding: Encoding, rows: Floats) -> Tags:
         """A word has the label of its first token, the one that models are trained on."""
         if not isinstance(text, str):
-            raise InputError(f"words are labelled in a single text, not in a pair such as {text!r:.40}")
+            raise InputError(f"words are labeled in a single text, not in a pair such as {text!r:.40}")
         probabilities, words, spans = softmax(rows), encoding.word_ids, encoding.offsets
         tagged: list[Word] = []
         for token, word in enumerate(words):

@@ -88,7 +88,7 @@ class Tags:
 
     @property
     def entities(self) -> tuple[Word, ...]:
-        """Entities: words joined by the B- and I- of their labels. Words labelled O (outside) are left out."""
+        """Entities: words joined by the B- and I- of their labels. Words labeled O (outside) are left out."""
         groups: list[list[Word]] = []
         for word in self.words:
             prefix, kind = _parts(word.label)

@@ -90,12 +90,12 @@ class ServerMetrics:
 
     def __init__(self, models: tuple[str, ...] = (), rows: int = 1) -> None:
         self.specs = metric_specs(models)
-        self._places: dict[tuple[str, str], int] = {}
+        self._offsets: dict[tuple[str, str], int] = {}
         self._by_name = {spec.name: spec for spec in self.specs}
         total = 0
         for spec in self.specs:
             for value in spec.values:
-                self._places[spec.name, value] = total
+                self._offsets[spec.name, value] = total
                 total += spec.width
         self._memory = mmap.mmap(-1, rows * total * 8)  # shared with forked processes
         self._all = np.frombuffer(self._memory, np.float64).reshape(rows, total)
@@ -106,25 +106,25 @@ class ServerMetrics:
         """Write to this row from now on. What waited in the queue of the worker that had it is gone."""
         width = self._all.shape[1]
         self._row = memoryview(self._memory).cast("d")[row * width : (row + 1) * width]
-        self._row[self._places["te_queue_size", ""]] = 0.0
+        self._row[self._offsets["te_queue_size", ""]] = 0.0
 
     def add(self, name: str, amount: float = 1.0, label: str = "") -> None:
         """Count something, or change a gauge."""
-        place = self._places[name, label]
+        offset = self._offsets[name, label]
         with self._lock:
-            self._row[place] += amount
+            self._row[offset] += amount
 
     def observe(self, name: str, value: float) -> None:
         """Add a value to a histogram."""
         buckets = self._by_name[name].buckets
-        place = self._places[name, ""]
+        offset = self._offsets[name, ""]
         with self._lock:
-            self._row[place + bisect_left(buckets, value)] += 1
-            self._row[place + len(buckets) + 1] += value
+            self._row[offset + bisect_left(buckets, value)] += 1
+            self._row[offset + len(buckets) + 1] += value
 
     def value(self, name: str, label: str = "") -> float:
         """The sum of a counter or gauge over all workers."""
-        return float(self._all[:, self._places[name, label]].sum())
+        return float(self._all[:, self._offsets[name, label]].sum())
 
     def exposition(self) -> str:
         """All metrics in Prometheus' text format."""
@@ -133,8 +133,8 @@ class ServerMetrics:
         for spec in self.specs:
             lines += [f"# HELP {spec.name} {spec.help}", f"# TYPE {spec.name} {spec.kind}"]
             for value in spec.values:
-                place = self._places[spec.name, value]
-                numbers = sums[place : place + spec.width].tolist()
+                offset = self._offsets[spec.name, value]
+                numbers = sums[offset : offset + spec.width].tolist()
                 label = f'{{{spec.label}="{value}"}}' if spec.label else ""
                 lines += (
                     _histogram(spec, numbers) if spec.kind == "histogram" else [f"{spec.name}{label} {numbers[0]:g}"]

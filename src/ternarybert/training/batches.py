@@ -70,7 +70,7 @@ class Collator:
 
 
 def similar_lengths(lengths: Sequence[int], batch: int, seed: int) -> list[int]:
-    """Row numbers in a random order in which every `batch` neighbours have similar lengths."""
+    """Row numbers in a random order in which every `batch` neighbors have similar lengths."""
     sizes, generator = torch.tensor(lengths), torch.Generator().manual_seed(seed)
     rows = torch.randperm(len(sizes), generator=generator)
     batches: list[Tensor] = []

@@ -65,7 +65,7 @@ def _finetune(
     set_dropout(network, recipe.schedule.dropout)
     if options.uses_cpu:  # torch's fused attention is no faster there, and slow in bfloat16 (docs/development/log.md)
         network.set_attn_implementation("eager")
-    tokenized = head.tokenize(data, tokenizer, network, labelled=True)
+    tokenized = head.tokenize(data, tokenizer, network, labeled=True)
     work = prepare_work(output, options, run_plan(model, data, recipe, options))
     labels_only = replace(recipe, distill=LABELS_ONLY, stages=None)
     accelerator = make_accelerator(options, work, labels_only)

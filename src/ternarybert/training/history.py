@@ -31,7 +31,7 @@ class History:
 
     metric: str = ""
     evaluations: list[StepEvaluation] = field(default_factory=list)
-    confusion: dict[str, Any] = field(default_factory=dict)  # of the kept model, on each labelled set
+    confusion: dict[str, Any] = field(default_factory=dict)  # of the kept model, on each labeled set
     seconds: float = 0.0  # of training until the last evaluation, also before the run was resumed
     keep_last: bool = False
 

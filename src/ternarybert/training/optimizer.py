@@ -117,6 +117,6 @@ def read_second_moments(student: nn.Module, optimizer: Optimizer, recipe: Recipe
 
 
 def _second_moment(optimizer: Optimizer, layer: QuantizedWeight) -> Tensor | None:
-    # Not `state[...]`: that would make an empty entry, which the optimizer takes for an initialised one.
+    # Not `state[...]`: that would make an empty entry, which the optimizer takes for an initialized one.
     moment: Tensor | None = optimizer.state.get(layer.weight, {}).get("exp_avg_sq")
     return moment

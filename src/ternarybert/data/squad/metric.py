@@ -73,7 +73,7 @@ def score_squad_v2(
 
 def _golds(question: Question) -> tuple[GoldAnswer, ...]:
     if question.answers is None:
-        raise DataError(f"question '{question.id}' is not labelled; there is nothing to score against")
+        raise DataError(f"question '{question.id}' is not labeled; there is nothing to score against")
     return question.answers
 
 
@@ -153,7 +153,7 @@ def _between(raised: Floats, count: int) -> float:
     above = raised[count] if count < len(raised) else np.inf
     if np.isfinite(below) and np.isfinite(above):
         middle = below + (above - below) / 2
-        return float(middle if middle < above else below)  # neighbours have no middle
+        return float(middle if middle < above else below)  # neighbors have no middle
     if np.isfinite(below):
         return float(below + 1)
     return float(above - 1) if np.isfinite(above) else 0.0

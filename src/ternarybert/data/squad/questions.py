@@ -107,12 +107,12 @@ def questions_of(table: Table) -> list[Question]:
     """Check every row of a table with columns `question`, `context` and maybe `answers`, `id`, `title`."""
     for name in ("question", "context"):
         table.column(name)
-    labelled = _is_labelled(table)
+    labeled = _is_labeled(table)
     moved: list[str] = []
     questions: dict[str, Question] = {}
     for place, row in _rows(table):
         try:
-            question = _question(row, labelled, place, moved)
+            question = _question(row, labeled, place, moved)
         except DataError as error:
             raise DataError(f"{place}: {error}") from error
         if question.id in questions:
@@ -142,7 +142,7 @@ def _rows(table: Table) -> Iterator[tuple[str, dict[str, object]]]:
     """Each row with its place; rows without an id get the number of their line."""
     for number, values in enumerate(zip(*table.columns.values(), strict=True)):
         row = dict(zip(table.columns, values, strict=True))
-        place = table.place(number)
+        place = table.location(number)
         if row.get("id") is None:
             row["id"] = table.lines[number]
         else:
@@ -150,17 +150,17 @@ def _rows(table: Table) -> Iterator[tuple[str, dict[str, object]]]:
         yield place, row
 
 
-def _is_labelled(table: Table) -> bool:
+def _is_labeled(table: Table) -> bool:
     """Whether a table has answers: a student can also learn from a teacher's answers alone."""
     if "answers" not in table.columns and "answer" in table.columns:
         raise DataError(f"{table.path} has a column 'answer'; call it 'answers' and make each a list")
     return any(value is not None for value in table.columns.get("answers", ()))
 
 
-def _question(row: Mapping[str, object], labelled: bool, place: str, moved: list[str]) -> Question:
+def _question(row: Mapping[str, object], labeled: bool, place: str, moved: list[str]) -> Question:
     context = row["context"]
     _check_text("context", context)
-    pairs = _answer_pairs(row.get("answers")) if labelled else None
+    pairs = _answer_pairs(row.get("answers")) if labeled else None
     if pairs is not None and row.get("is_impossible") is not None and bool(row["is_impossible"]) == bool(pairs):
         raise DataError(f"'is_impossible' is {row['is_impossible']}, but there are {len(pairs)} answers")
     answers = None if pairs is None else tuple(_locate(str(context), *pair, place, moved) for pair in pairs)

@@ -91,7 +91,7 @@ class QuestionAnsweringTask(Task):
         unknown = sum(question.answers is None for question in questions)
         if unknown == len(questions):
             return "no answers"
-        counts = {"without an answer": sum(q.answers == () for q in questions), "not labelled": unknown}
+        counts = {"without an answer": sum(q.answers == () for q in questions), "not labeled": unknown}
         return ", ".join(f"{count:,} {what}" for what, count in counts.items() if count) or "all have answers"
 
     def windower(self, tokenizer: Tokenizer | str | Path, *, parallel: bool = True) -> Windower:

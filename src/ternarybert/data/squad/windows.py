@@ -110,15 +110,15 @@ class Windower:
     def windows(self, questions: Sequence[Question]) -> list[Window]:
         """Cut every question's context; windows of a question stand together, in the order of the text.
 
-        A window is labelled with the question's first answer if it holds all of it, and otherwise points at the
+        A window is labeled with the question's first answer if it holds all of it, and otherwise points at the
         first token, like every window of a question that has no answer.
         """
         contexts = dict(self._tokens(question.context for question in questions))
-        asked = dict(self._tokens(question.question for question in questions))
+        tokens = dict(self._tokens(question.question for question in questions))
         longest = min(self.max_question, (self.max_length - len(self._frame)) // 2)  # the context needs room too
         windows: list[Window] = []
         for row, question in enumerate(questions):
-            question_ids = asked[question.question].ids[:longest]
+            question_ids = tokens[question.question].ids[:longest]
             windows += self._cut(row, question, question_ids, contexts[question.context])
         return windows
 

@@ -59,9 +59,9 @@ class Head(ABC, Generic[T]):
 
     @abstractmethod
     def tokenize(
-        self, data: TaskData[T], tokenizer: PreTrainedTokenizerBase, model: PreTrainedModel, *, labelled: bool = False
+        self, data: TaskData[T], tokenizer: PreTrainedTokenizerBase, model: PreTrainedModel, *, labeled: bool = False
     ) -> TokenizedData:
-        """Make the inputs of a model; `labelled` drops training examples without a label."""
+        """Make the inputs of a model; `labeled` drops training examples without a label."""
 
     @abstractmethod
     def logits(self, outputs: Any) -> Tensor:

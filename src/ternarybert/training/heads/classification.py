@@ -52,7 +52,7 @@ class ClassificationHead(Head[ClassificationTask]):
         tokenizer: PreTrainedTokenizerBase,
         model: PreTrainedModel,
         *,
-        labelled: bool = False,
+        labeled: bool = False,
     ) -> TokenizedData:
         """One input per row; either all rows have labels or none."""
         return tokenize_texts(data, tokenizer, longest_input(self.task, model))

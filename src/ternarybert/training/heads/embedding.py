@@ -90,7 +90,7 @@ class EmbeddingHead(Head[EmbeddingTask]):
         tokenizer: PreTrainedTokenizerBase,
         model: PreTrainedModel,
         *,
-        labelled: bool = False,
+        labeled: bool = False,
     ) -> TokenizedData:
         """One input per text. Training texts get the model's prompts in turn, evaluation texts the default one."""
         modules: EmbedderModules = model.embedder_modules

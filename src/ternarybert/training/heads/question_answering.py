@@ -49,11 +49,11 @@ class QuestionAnsweringHead(Head[QuestionAnsweringTask]):
         tokenizer: PreTrainedTokenizerBase,
         model: PreTrainedModel,
         *,
-        labelled: bool = False,
+        labeled: bool = False,
     ) -> TokenizedData:
         """One input per window."""
         types = getattr(model.config, "type_vocab_size", 0) > 1
-        return tokenize_questions(data, tokenizer, longest_input(self.task, model), labelled=labelled, types=types)
+        return tokenize_questions(data, tokenizer, longest_input(self.task, model), labeled=labeled, types=types)
 
     def logits(self, outputs: Any) -> Tensor:
         """Start and end."""
@@ -92,10 +92,10 @@ def tokenize_questions(
     tokenizer: PreTrainedTokenizerBase,
     max_length: int | None = None,
     *,
-    labelled: bool = False,
+    labeled: bool = False,
     types: bool = True,
 ) -> TokenizedData:
-    """Windows of every question; `labelled` drops training windows whose answer is unknown.
+    """Windows of every question; `labeled` drops training windows whose answer is unknown.
 
     `types` adds token types for models that have them, whether or not the tokenizer would: the runtime does the same.
     """
@@ -109,7 +109,7 @@ def tokenize_questions(
     train = None
     if data.train is not None:
         train_windows = windower.windows(data.train)
-        train = _rows([w for w in train_windows if w.start != UNKNOWN] if labelled else train_windows, types)
+        train = _rows([w for w in train_windows if w.start != UNKNOWN] if labeled else train_windows, types)
     return TokenizedData(data, train, evals, tokenizer, limit, windows)
 
 

