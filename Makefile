@@ -4,6 +4,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 WORKERS ?= 2
 NATIVE := CMakeLists.txt native/CMakeLists.txt $(shell find native -name '*.cc' -o -name '*.h' -o -name '*.c')
+OWN    := $(filter-out native/third_party/%,$(filter %.cc %.h %.c,$(NATIVE)))
 CTEST   = ctest --test-dir $(1) --output-on-failure --timeout 1200
 CMAKE   = cmake -S . -B $(1) -DTB_TESTS=ON -DTB_WERROR=ON -DCMAKE_BUILD_TYPE=$(2) $(3) > /dev/null && cmake --build $(1) -j 2
 
@@ -45,7 +46,7 @@ check: setup docs ## ruff, mypy, clang-format, the workflow files, the import di
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
-	$(BIN)/clang-format --dry-run --Werror $(filter %.cc %.h %.c,$(NATIVE))
+	$(BIN)/clang-format --dry-run --Werror $(OWN)
 	$(BIN)/yamllint --strict .github mkdocs.yml .pre-commit-config.yaml
 	$(BIN)/check-jsonschema --quiet --builtin-schema vendor.github-workflows .github/workflows/*.yml
 	$(BIN)/pytest tests/test_architecture.py
@@ -85,13 +86,17 @@ neon: ## the ARM kernel under qemu (Debian: g++-aarch64-linux-gnu qemu-user)
 
 # FUZZ_SECONDS=600 for a longer run; inputs that found something are in build/fuzz.
 FUZZ_SECONDS ?= 60
-fuzz: ## random models, batches and products against the native library (Debian: clang)
+FUZZ_SEEDS := $(CURDIR)/native/fuzz/seeds
+fuzz: ## random models, batches, products, bundles and texts against the native library (Debian: clang)
 	cmake -S . -B build/fuzz -DTB_FUZZ=ON -DTB_WERROR=ON -DCMAKE_BUILD_TYPE=RelWithDebInfo \
 		-DCMAKE_CXX_COMPILER=clang++ \
 		-DCMAKE_CXX_FLAGS='-fsanitize=fuzzer-no-link$(,)address$(,)undefined -fno-sanitize-recover=all' > /dev/null
 	cmake --build build/fuzz -j 2
-	mkdir -p build/fuzz/corpus
+	mkdir -p build/fuzz/corpus build/fuzz/corpus_open build/fuzz/corpus_tokenize
 	cd build/fuzz && ./fuzz -max_total_time=$(FUZZ_SECONDS) -max_len=4096 corpus
+	cd build/fuzz && ./fuzz_open -max_total_time=$(FUZZ_SECONDS) -max_len=65536 -timeout=20 corpus_open $(FUZZ_SEEDS)/open
+	cd build/fuzz && TB_FUZZ_MODEL=$(FUZZ_SEEDS)/model.tbert ./fuzz_tokenize -max_total_time=$(FUZZ_SECONDS) -max_len=2048 \
+		corpus_tokenize $(FUZZ_SEEDS)/tokenize
 
 cover: setup ## line coverage of the tests
 	$(BIN)/pytest -n $(WORKERS) --dist worksteal --cov --cov-report=term-missing:skip-covered
@@ -99,7 +104,7 @@ cover: setup ## line coverage of the tests
 format: setup ## rewrite sources in the project's format
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
-	$(BIN)/clang-format -i $(filter %.cc %.h %.c,$(NATIVE))
+	$(BIN)/clang-format -i $(OWN)
 
 bench-native: ## milliseconds of the native forward pass, random weights
 	$(call CMAKE,build/native,Release)
