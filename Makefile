@@ -7,6 +7,7 @@ WORKERS ?= 2
 LOCK   := $(wildcard constraints-$(shell $(PYTHON) -c 'import sys; print("%d.%d" % sys.version_info[:2])').txt)
 PINS   := $(addprefix --constraint ,constraints.txt $(LOCK))
 NATIVE := CMakeLists.txt native/CMakeLists.txt $(shell find native -name '*.cc' -o -name '*.h' -o -name '*.c')
+OWN    := $(filter-out native/third_party/%,$(filter %.cc %.h %.c,$(NATIVE)))
 CTEST   = ctest --test-dir $(1) --output-on-failure --timeout 1200
 CMAKE   = cmake -S . -B $(1) -DTB_TESTS=ON -DTB_WERROR=ON -DCMAKE_BUILD_TYPE=$(2) $(3) > /dev/null && cmake --build $(1) -j 2
 
@@ -56,7 +57,7 @@ check: setup docs ## ruff, mypy, clang-format, the workflow files, the import di
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
-	$(BIN)/clang-format --dry-run --Werror $(filter %.cc %.h %.c,$(NATIVE))
+	$(BIN)/clang-format --dry-run --Werror $(OWN)
 	$(BIN)/yamllint --strict .github mkdocs.yml .pre-commit-config.yaml
 	$(BIN)/check-jsonschema --quiet --builtin-schema vendor.github-workflows .github/workflows/*.yml
 	$(BIN)/pytest tests/test_architecture.py
@@ -97,14 +98,15 @@ neon: ## the ARM kernel under qemu (Debian: g++-aarch64-linux-gnu qemu-user)
 # FUZZ_SECONDS=1800 for a longer run, of each target. It starts from native/fuzz/corpus; new inputs and those that found
 # something are in build/fuzz. `cov` in the output counts the branches that were reached.
 FUZZ_SECONDS ?= 60
-fuzz: ## random models, batches and products against the native library, all kernels compared (Debian: clang)
+fuzz: ## random models, batches, products, bundles and texts against the native library, all kernels compared (Debian: clang)
 	cmake -S . -B build/fuzz -DTB_FUZZ=ON -DTB_WERROR=ON -DCMAKE_BUILD_TYPE=RelWithDebInfo \
 		-DCMAKE_CXX_COMPILER=clang++ \
 		-DCMAKE_CXX_FLAGS='-fsanitize=fuzzer-no-link$(,)address$(,)undefined -fno-sanitize-recover=all' > /dev/null
 	cmake --build build/fuzz -j 2
-	for target in model product; do \
-		mkdir -p build/fuzz/$$target && (cd build/fuzz && ./fuzz_$$target -max_total_time=$(FUZZ_SECONDS) -max_len=4096 \
-			-timeout=20 -rss_limit_mb=2048 -print_final_stats=1 $$target ../../native/fuzz/corpus/$$target) || exit 1; done
+	for target in model product open tokenize; do \
+		mkdir -p build/fuzz/$$target && (cd build/fuzz && TB_FUZZ_MODEL=../../native/fuzz/model.tbert ./fuzz_$$target \
+			-max_total_time=$(FUZZ_SECONDS) -timeout=20 -rss_limit_mb=2048 -print_final_stats=1 $$target \
+			../../native/fuzz/corpus/$$target) || exit 1; done
 
 # FOLDERS=20000 is the promise of docs: answers or our own errors only, bounded memory and time.
 FOLDERS ?= 1000
@@ -117,7 +119,7 @@ cover: setup ## line coverage of the tests
 format: setup ## rewrite sources in the project's format
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
-	$(BIN)/clang-format -i $(filter %.cc %.h %.c,$(NATIVE))
+	$(BIN)/clang-format -i $(OWN)
 
 bench-native: ## milliseconds of the native forward pass, random weights
 	$(call CMAKE,build/native,Release)

@@ -47,7 +47,9 @@ def test_the_library_and_no_junk(wheel):
     library = {"win32": "ternarybert.dll", "darwin": "libternarybert.dylib"}.get(sys.platform, "libternarybert.so")
     inside = {name for name in names if ".dist-info/" not in name}
     others = {"ternarybert/py.typed", "ternarybert/report/page.html.jinja", f"ternarybert/{library}"}
-    assert inside == sources | others
+    for_c = {"include/ternarybert.h", "pkgconfig/ternarybert.pc", "cmake/ternarybert-config.cmake"}
+    for_c |= {"cmake/ternarybert-config-release.cmake", "cmake/ternarybert-config-version.cmake"}
+    assert inside == sources | others | {f"ternarybert/{name}" for name in for_c}
     assert any(name.endswith("licenses/LICENSE") for name in names)
     assert "Provides-Extra: demo" in described
     assert wheel.stat().st_size < 2 << 20

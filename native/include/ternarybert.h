@@ -1,9 +1,9 @@
 /* ternarybert: the plain C interface of the native library.
  *
- * A model is created once from tensors in memory (docs/reference/format.md) and then run on ragged batches of token
- * ids. Every function may be called from several threads, also with the same model. The only global state is a thread
- * pool that tb_multiply keeps between calls. No exception leaves the library. Returned strings are static: never free
- * them.
+ * A model is opened from a packed folder or a bundled file and takes texts (tb_open); or it is created from tensors in
+ * memory (docs/reference/format.md) and run on ragged batches of token ids (tb_model_create). Every function may be
+ * called from several threads, also with the same model. The only global state is a thread pool that tb_multiply keeps
+ * between calls. No exception leaves the library. Returned strings are static: never free them.
  *
  * Builds by Visual C++ contain only the portable kernel, which gives the same results many times more slowly; the SIMD
  * kernels need gcc or clang.
@@ -52,6 +52,15 @@ enum tb_status {
   TB_ERROR_MEMORY = 4,
   TB_ERROR_KERNEL = 5,  /* no such kernel, or it does not run on this CPU */
   TB_ERROR_NUMERIC = 6, /* activations became infinite or NaN */
+
+  /* Of tb_open, one for each error of the Python reader (docs/reference/format.md, section 5). */
+  TB_ERROR_NOT_PACKED = 7, /* not a packed folder or a bundled file */
+  TB_ERROR_VERSION = 8,    /* a format version that this library does not read */
+  TB_ERROR_FILE = 9,       /* a file that is not a regular one, or leads out of the folder */
+  TB_ERROR_CONFIG = 10,    /* JSON that is malformed or does not describe the tensors; a tokenizer that is malformed */
+  TB_ERROR_CONTAINER = 11, /* a file that is truncated, damaged, or has another SHA-256 */
+  TB_ERROR_TENSOR = 12,    /* a tensor that is missing, or has a wrong type, shape, code or scale */
+  TB_ERROR_READ = 13,      /* the system could not read a file */
 };
 
 /* A human-readable message; written by every function that returns a tb_status other than TB_OK. */
@@ -167,6 +176,91 @@ enum tb_output {
  * any of them needed is cut down to what they needed, and workspaces that were not needed are freed. */
 TB_API int tb_run(const tb_model *model, const tb_batch *batch, int32_t output, float *result, size_t size,
                   tb_error *error);
+
+/* ---- Texts ------------------------------------------------------------------------------------------------------ */
+
+/* A packed model with its tokenizer. Tokenizers are WordPiece with BERT's normalization; others are refused by name. */
+typedef struct tb_text_model tb_text_model;
+
+/* A text, or a pair of texts: UTF-8, with its length in bytes; it need not end with a zero. */
+typedef struct tb_text {
+  const char *text;
+  size_t bytes;
+  const char *pair; /* NULL: a single text */
+  size_t pair_bytes;
+} tb_text;
+
+/* Open a packed folder, or a file made by `ternarybert bundle`. Everything is read and checked; nothing is kept open.
+ * `kernel` and `threads` are those of tb_model_create. Texts are truncated to `max_length` tokens; 0: to what the model
+ * reads. */
+TB_API int tb_open(const char *path, const char *kernel, int32_t threads, int32_t max_length, tb_text_model **model,
+                   tb_error *error);
+/* The same from the bytes of a bundled file, which may be freed afterwards. */
+TB_API int tb_open_memory(const void *data, size_t size, const char *kernel, int32_t threads, int32_t max_length,
+                          tb_text_model **model, tb_error *error);
+TB_API void tb_close(tb_text_model *model);
+
+enum tb_task { TB_TASK_NONE = 0, TB_TASK_CLASSIFY = 1, TB_TASK_TAG = 2, TB_TASK_ANSWER = 3 };
+enum tb_problem { TB_PROBLEM_LABEL = 0, TB_PROBLEM_LABELS = 1, TB_PROBLEM_NUMBER = 2 };
+
+/* What an open model is. Strings live as long as the model. */
+typedef struct tb_text_info {
+  int32_t task;       /* enum tb_task: what its head is for */
+  int32_t problem;    /* enum tb_problem: one label of a text, several, or a number */
+  int32_t labels;     /* outputs of the head; 0: it has none */
+  int32_t hidden;     /* width of a vector */
+  int32_t pooler;     /* width of the pooler's output; 0: there is none */
+  int32_t max_length; /* tokens of a text that are read */
+  const tb_model *model;
+} tb_text_info;
+
+TB_API int tb_text_model_info(const tb_text_model *model, tb_text_info *info, tb_error *error);
+TB_API const char *tb_label(const tb_text_model *model, int32_t label); /* its name; NULL: there is no such label */
+
+/* The tokens of a text. Offsets are bytes of the text or the pair, whichever the token is of. */
+typedef struct tb_tokens {
+  int32_t count;
+  int32_t truncated; /* 1 if the text was longer than the model reads */
+  int32_t *ids, *types;
+  int32_t *words; /* the word that the token is of, counted in each text; -1: a special token around the texts */
+  uint32_t *starts, *ends;
+} tb_tokens;
+
+TB_API int tb_tokenize(const tb_text_model *model, const tb_text *text, tb_tokens *tokens, tb_error *error);
+TB_API void tb_tokens_free(tb_tokens *tokens);
+
+/* Classify texts: a row of `labels` logits for each, `size` floats in all; and, unless `scores` is NULL, as many
+ * probabilities (for a number: the logits themselves). */
+TB_API int tb_classify(const tb_text_model *model, const tb_text *texts, int32_t count, float *logits, double *scores,
+                       size_t size, tb_error *error);
+
+/* Embed texts: a row for each. `output` is TB_OUTPUT_MEAN, TB_OUTPUT_FIRST or TB_OUTPUT_DENSE (the pooler);
+ * `normalize` 1 scales rows to length 1. */
+TB_API int tb_embed(const tb_text_model *model, const tb_text *texts, int32_t count, int32_t output, int32_t normalize,
+                    float *vectors, size_t size, tb_error *error);
+
+/* A word of a text, or several that form an entity, and its label. */
+typedef struct tb_word {
+  const char *label; /* lives as long as the model */
+  double score;      /* its probability */
+  size_t start, end; /* bytes of the text */
+} tb_word;
+
+/* Label the words of a text; `entities` 1 joins words by the B- and I- of their labels and leaves out those that are
+ * outside (O). Free the words with tb_words_free. */
+TB_API int tb_tag(const tb_text_model *model, const tb_text *text, int32_t entities, tb_word **words, int32_t *count,
+                  tb_error *error);
+TB_API void tb_words_free(tb_word *words);
+
+/* The answer to a question: bytes `start` to `end` of the context, which may be of any length. */
+typedef struct tb_span {
+  int32_t found; /* 0: the context does not answer the question */
+  double score;
+  size_t start, end;
+} tb_span;
+
+/* `text` of the pair is the question, `pair` the context. */
+TB_API int tb_answer(const tb_text_model *model, const tb_text *pair, tb_span *answer, tb_error *error);
 
 /* ---- A single product ------------------------------------------------------------------------------------------ */
 

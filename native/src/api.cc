@@ -1,31 +1,13 @@
 // The C interface: arguments are checked here, and no exception gets out.
 #include "failure.h"
 #include "float_mode.h"
+#include "guarded.h"
 #include "internal.h"
 #include "model.h"
 
-#include <new>
 #include <string>
 
 namespace {
-
-int report(tb_error *error, int status, const char *message) {
-  if (error) std::snprintf(error->message, sizeof error->message, "%s", message);
-  return status;
-}
-
-template <class Function> int guarded(tb_error *error, Function f) {
-  try {
-    f();
-    return TB_OK;
-  } catch (const tb::Failure &failure) {
-    return report(error, failure.status, failure.message);
-  } catch (const std::bad_alloc &) {
-    return report(error, TB_ERROR_MEMORY, "out of memory");
-  } catch (const std::exception &exception) {
-    return report(error, TB_ERROR_MEMORY, exception.what());
-  }
-}
 
 bool runs_here(const tb::Kernel &kernel) { return (kernel.features & ~tb_cpu_features()) == 0; }
 
@@ -74,7 +56,7 @@ extern "C" {
 const char *tb_version(void) { return TB_VERSION; }
 
 int tb_model_create(const tb_config *config, const char *kernel, int32_t threads, tb_model **model, tb_error *error) {
-  return guarded(error, [&] {
+  return tb::guarded(error, [&] {
     if (!model) tb::fail(TB_ERROR_ARGUMENT, "model is null");
     *model = nullptr;
     check_threads(threads);
@@ -95,12 +77,12 @@ const char *const *tb_kernels(void) { return usable_kernels.names; }
 
 double tb_peak(const char *kernel) {
   double peak = 0.0;
-  guarded(nullptr, [&] { peak = tb::measure_peak(choose(kernel)); });
+  tb::guarded(nullptr, [&] { peak = tb::measure_peak(choose(kernel)); });
   return peak;
 }
 
 int tb_run(const tb_model *model, const tb_batch *batch, int32_t output, float *result, size_t size, tb_error *error) {
-  return guarded(error, [&] {
+  return tb::guarded(error, [&] {
     if (!model) tb::fail(TB_ERROR_ARGUMENT, "model is null");
     if (!result) tb::fail(TB_ERROR_ARGUMENT, "result is null");
     check_output(*model, output);
@@ -110,7 +92,7 @@ int tb_run(const tb_model *model, const tb_batch *batch, int32_t output, float *
 }
 
 int tb_multiply(const tb_product *product, const char *kernel, int32_t threads, tb_error *error) {
-  return guarded(error, [&] {
+  return tb::guarded(error, [&] {
     check_threads(threads);
     tb::check_product(product);
     tb::multiply(*product, choose(kernel), threads);

@@ -206,6 +206,14 @@ def library_path() -> Path:
     raise NativeLibraryError(f"the native library {_FILE_NAME} is not installed; {_REINSTALL}")
 
 
+def cmake_folder() -> Path:
+    """The folder of the CMake package, for C and C++ programs that link the library."""
+    folder = library_path().parent / "cmake"
+    if not (folder / "ternarybert-config.cmake").is_file():
+        raise NativeLibraryError(f"there is no CMake package in '{folder}'; {_REINSTALL}")
+    return folder
+
+
 def check(status: int, error: CError) -> None:
     """Raise the exception for a status that is not 0."""
     if status:

@@ -20,9 +20,11 @@ from ternarybert.errors import (
 )
 from ternarybert.packed import folder as file
 from ternarybert.packed import is_packed, read, write
+from tests.native.c_library import refusal
 
 from .damage import edit_array, edit_config, edit_header, forget_digest, join, split
 from .models import assert_same, random_model
+from .refusals import STATUS_OF
 
 POOLER = "bert.pooler.dense.weight"
 NAN, INFINITE, NEGATIVE = (struct.pack("<f", value) for value in (float("nan"), float("inf"), -1.0))
@@ -33,6 +35,8 @@ def refused(folder, error, reason):
         read(folder)
     assert type(caught.value) is error
     assert str(caught.value).startswith(f"{folder}: ")
+    if error in STATUS_OF:  # the C library refuses it for the same reason
+        assert refusal(folder)[0] == STATUS_OF[error]
 
 
 # --- the folder and its files ----------------------------------------------------------------------------------

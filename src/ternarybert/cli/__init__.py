@@ -18,8 +18,8 @@ from ternarybert.errors import TernaryBertError, printable
 
 # In the order of the help. A command is the function of its name in the module of its name, which also has an EXAMPLE.
 COMMANDS = (
-    *("demo", "finetune", "ternarize", "evaluate", "predict", "inspect", "report", "pack", "unpack", "augment"),
-    *("serve", "search", "encode", "bench", "compare", "reproduce", "doctor"),
+    *("demo", "finetune", "ternarize", "evaluate", "predict", "inspect", "report", "pack", "unpack", "bundle"),
+    *("augment", "serve", "search", "encode", "bench", "compare", "reproduce", "doctor"),
 )
 
 
@@ -32,9 +32,23 @@ def _version(wanted: bool) -> None:
         raise typer.Exit
 
 
+def _cmake_dir(wanted: bool) -> None:
+    if wanted:
+        from ternarybert import native
+
+        typer.echo(native.cmake_folder())
+        raise typer.Exit
+
+
 def _options(
     version: Annotated[
         bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version and exit.")
+    ] = False,
+    cmake_dir: Annotated[
+        bool,
+        typer.Option(
+            "--cmake-dir", callback=_cmake_dir, is_eager=True, help="Show the folder of the C library's CMake package."
+        ),
     ] = False,
 ) -> None:
     pass

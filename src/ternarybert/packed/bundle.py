@@ -1,0 +1,81 @@
+"""A packed model in one file, for programs and pages that load a model from a single place.
+
+    8 bytes   "TBERT" and the bundle's version: 0 0 1
+    32 bytes  SHA-256 of everything after it
+    8 bytes   N, little-endian
+    N bytes   JSON: {"files": [{"name": .., "size": ..}, ..]}
+              the files, each at the next multiple of 8, zeros between them
+
+It holds the files of the folder that the model needs, unchanged. The C library (`tb_open`) reads it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from pathlib import Path
+
+from ternarybert.errors import ContainerError, FolderExistsError, FormatVersionError, NotPackedError
+from ternarybert.packed import files, strict_json
+from ternarybert.packed.folder import CONFIG, read
+
+MAGIC = b"TBERT\0\0"
+VERSION = 1
+_START = len(MAGIC) + 1  # of the hash
+_HASHED = _START + 32  # from here on
+_HEADER = _HASHED + 8
+_ALIGNMENT = 8
+_OPTIONAL = ("tokenizer.json", "tokenizer_config.json", "vocab.txt")
+
+
+def write_bundle(folder: str | Path, path: str | Path, *, force: bool = False) -> int:
+    """Write a packed folder as one file, and return its size in bytes; the folder is checked first."""
+    source, target = Path(folder), Path(path)
+    read(source)
+    if target.exists() and not (force and target.is_file()):
+        raise FolderExistsError(f"'{target}' exists; choose another name, or use --force to replace a file")
+    with files.reading(source):
+        weights = sorted(path.name for path in source.glob("*.safetensors"))  # which it is, the format version says
+        names = [CONFIG, *(name for name in _OPTIONAL if files.find_file(source, name)), *weights]
+        content = {name: (source / name).read_bytes() for name in names}
+    if "tokenizer.json" in content:
+        content.pop("vocab.txt", None)  # it would not be read
+    data = _bundle(content)
+    staging = target.with_name(f"{target.name}.part")
+    staging.write_bytes(data)
+    staging.replace(target)
+    return len(data)
+
+
+def read_bundle(path: str | Path) -> dict[str, bytes]:
+    """The files of a bundle by name, after its hash was checked."""
+    data = Path(path).read_bytes()
+    if data[: len(MAGIC)] != MAGIC or len(data) < _START:
+        raise NotPackedError(f"{path}: not a bundled model; `ternarybert bundle` makes one from a packed folder")
+    if data[len(MAGIC)] != VERSION:
+        raise FormatVersionError(f"{path}: bundle version {data[len(MAGIC)]}; the one supported here is {VERSION}")
+    if len(data) < _HEADER or hashlib.sha256(data[_HASHED:]).digest() != data[_START:_HASHED]:
+        raise ContainerError(f"{path}: damaged or truncated: its SHA-256 differs; copy it again")
+    length = int.from_bytes(data[_HASHED:_HEADER], "little")
+    try:
+        header = strict_json.loads(data[_HEADER : _HEADER + length])
+        sizes = {file["name"]: file["size"] for file in header["files"]}
+    except (ValueError, KeyError, TypeError) as error:
+        raise ContainerError(f"{path}: the header is malformed: {error}") from None
+    found, position = {}, _HEADER + length
+    for name, size in sizes.items():
+        position += -position % _ALIGNMENT
+        found[name] = data[position : position + size]
+        position += size
+    if position != len(data):
+        raise ContainerError(f"{path}: {len(data)} bytes, but its header describes {position}")
+    return found
+
+
+def _bundle(content: dict[str, bytes]) -> bytes:
+    header = json.dumps({"files": [{"name": name, "size": len(data)} for name, data in content.items()]}).encode()
+    body = bytearray(len(header).to_bytes(8, "little") + header)
+    for data in content.values():
+        body += b"\0" * (-(_HASHED + len(body)) % _ALIGNMENT)
+        body += data
+    return MAGIC + bytes([VERSION]) + hashlib.sha256(body).digest() + bytes(body)

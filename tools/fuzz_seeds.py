@@ -1,0 +1,32 @@
+"""Writes the seeds of native/fuzz: a small model as a bundle, the same without its hash, and sentences of many languages.
+
+Run it in the root of the repository: PYTHONPATH=src:. python tools/fuzz_seeds.py
+"""
+
+import tempfile
+from pathlib import Path
+
+from tests.native.texts import SENTENCES
+from tests.runtime.folders import save_student
+
+from ternarybert.packed.bundle import write_bundle
+
+FUZZ = Path(__file__).parent.parent / "native" / "fuzz"
+SEEDS = FUZZ / "corpus"
+SMALL = {"hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 8}
+
+
+def main() -> None:
+    """Write the files."""
+    for name in ("open", "tokenize"):
+        (SEEDS / name).mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = save_student(Path(temporary) / "model", "ForSequenceClassification", **SMALL)
+        write_bundle(folder, FUZZ / "model.tbert", force=True)
+    (SEEDS / "open" / "model").write_bytes((FUZZ / "model.tbert").read_bytes()[40:])
+    for number, sentence in enumerate(SENTENCES):
+        (SEEDS / "tokenize" / f"{number:02}").write_text(sentence, encoding="utf-8", newline="")
+
+
+if __name__ == "__main__":
+    main()
