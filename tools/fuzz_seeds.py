@@ -1,4 +1,4 @@
-"""Writes the seeds of native/fuzz: a small model as a bundle, the same without its hash, and sentences of many languages.
+"""Writes the seeds of native/fuzz: a small model as a bundle, the same without its hash, and sentences.
 
 Run it in the root of the repository: PYTHONPATH=src:. python tools/fuzz_seeds.py
 """
