@@ -161,7 +161,19 @@ def test_additional_files_must_exist(tmp_path, model):
 
 @pytest.mark.parametrize(
     "name",
-    ["../x", "a/b", "", ".git", "config.json", "model.safetensors", "ternarybert.safetensors", "model.bin", "a.PKL"],
+    [
+        "../x",
+        "a/../b",
+        "a/b/c",
+        "/x",
+        "",
+        ".git",
+        "config.json",
+        "model.safetensors",
+        "ternarybert.safetensors",
+        "model.bin",
+        "a.PKL",
+    ],
 )
 def test_additional_files_with_bad_names_are_refused(tmp_path, model, name):
     with pytest.raises(UnsafeFileError):
