@@ -77,7 +77,6 @@ def test_a_teacher_is_made_and_ternarized(data, tmp_path):
     assert metrics.examples_per_second > 0
     assert metrics.seed == 42
     written = {path.name for path in (tmp_path / "out").iterdir()}
-    names = {"config.json", "ternarybert.safetensors", "recipe.yaml", "metrics.json", "README.md", "tokenizer.json"}
     assert {
         "config.json",
         "ternarybert.safetensors",
