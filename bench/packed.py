@@ -24,7 +24,7 @@ STEPS = {
     "packed.read": ("from ternarybert.packed import read", "read(folder)"),
     "safetensors.numpy": (
         "from safetensors.numpy import load_file",
-        "load_file(folder + '/model.safetensors')",
+        "load_file(folder + '/ternarybert.safetensors')",
     ),
     "transformers": (
         "import ternarybert.hf, transformers; from transformers.models.bert import modeling_bert\n"

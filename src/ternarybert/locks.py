@@ -73,7 +73,7 @@ def _locked_file(lock: Path, path: Path) -> Iterator[None]:
     except TernaryBertError:
         raise
     except OSError as error:
-        raise OutputError(f"cannot write {path}: {error.strerror or error}") from error
+        raise OutputError(f"{path}: cannot be written: {error.strerror or error}") from error
     try:
         yield
     finally:

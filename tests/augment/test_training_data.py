@@ -346,7 +346,7 @@ def test_stopped_while_augmenting_and_run_again(data, teacher, tmp_path, how, mo
     part = ternarize(teacher, data, tmp_path / "part", RECIPE, QUICK, augment=watched)
     assert seen[0] > 20
     assert part.evaluations == whole.evaluations
-    written = [(tmp_path / name / "model.safetensors").read_bytes() for name in ("whole", "part")]
+    written = [(tmp_path / name / "ternarybert.safetensors").read_bytes() for name in ("whole", "part")]
     assert written[0] == written[1]
 
 

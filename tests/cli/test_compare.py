@@ -216,9 +216,9 @@ def test_the_papers_test_sets_become_archives(run, fails, encoder, glue, out, tm
     with zipfile.ZipFile(alone["native"]) as archive, zipfile.ZipFile(out / "ternarybert-2-2-8.zip") as other:
         assert archive.read("RTE.tsv") == other.read("RTE.tsv")
 
-    before = (out / "rte" / "ternarybert-2-2-8" / "model.safetensors").stat().st_mtime_ns
+    before = (out / "rte" / "ternarybert-2-2-8" / "ternarybert.safetensors").stat().st_mtime_ns
     assert run(*command).code == 0
-    assert (out / "rte" / "ternarybert-2-2-8" / "model.safetensors").stat().st_mtime_ns == before
+    assert (out / "rte" / "ternarybert-2-2-8" / "ternarybert.safetensors").stat().st_mtime_ns == before
     assert "'rt'" in fails("reproduce", "test", "--task", "rt", "-o", out)
 
 

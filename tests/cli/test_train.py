@@ -194,15 +194,16 @@ def test_only_force_replaces_a_model(run, fails, encoder, teacher, table, tmp_pa
     whole = [command, model, "--train", table, *COLUMNS, *QUICK, "-o", out]
     assert run(*whole, "--keep-checkpoints").code == 0
     assert (tmp_path / "out.work" / "checkpoint-4").is_dir()
-    before = (out / "ternarybert.safetensors").read_bytes()
+    weights = out / {"finetune": "model.safetensors", "ternarize": "ternarybert.safetensors"}[command]
+    before = weights.read_bytes()
     assert str(out) in fails(*whole, "--seed", "1")
     assert "--force --resume" in fails(*whole)
-    assert (out / "ternarybert.safetensors").read_bytes() == before
+    assert weights.read_bytes() == before
     resumed = run(*whole, "--force", "--resume", "--keep-checkpoints")
     assert "resumed at step 4 of 4" in resumed.err
-    assert (out / "ternarybert.safetensors").read_bytes() == before
+    assert weights.read_bytes() == before
     assert run(*whole, "--seed", "1", "--force", "--learning-rate", "0.01").code == 0
-    assert (out / "ternarybert.safetensors").read_bytes() != before
+    assert weights.read_bytes() != before
     assert not (tmp_path / "out.work").exists()
     assert "resume" in fails(*whole, "--resume")
 

@@ -63,7 +63,7 @@ def test_a_packed_folder_of_that_name_comes_first(site, tmp_path):
     (tmp_path / "minilm").rmdir()
     packed_embedder(tmp_path / "minilm", pooling="cls")
     folder, _, _ = run(site, tmp_path)
-    assert Path(folder) == Path("minilm")
+    assert Path(folder) == tmp_path / "minilm"
 
 
 def test_names_and_paths(tmp_path, monkeypatch):

@@ -172,9 +172,9 @@ def test_reload_loses_no_request_and_a_damaged_folder_changes_nothing(served_fol
             client.start()
         try:
             until(lambda: old in seen)
-            whole = (folder / "model.safetensors").read_bytes()
+            whole = (folder / "ternarybert.safetensors").read_bytes()
             copied(served_folder / "two", folder)
-            (folder / "model.safetensors").write_bytes(whole[:-10])
+            (folder / "ternarybert.safetensors").write_bytes(whole[:-10])
             server.process.send_signal(signal.SIGHUP)
             until(lambda: server.metric("tb_reload_failure") >= 1)
             failed = []

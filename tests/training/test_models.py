@@ -96,8 +96,8 @@ def test_positions_that_roberta_never_gives_to_a_token_do_not_count(data):
         ("BertForTokenClassification", False, "labels words"),
         ("BertModel", True, "sentence embeddings"),
         ("BertForQuestionAnswering", False, "answers questions"),
-        ("BertModel", False, "fine-tune it first"),
-        ("BertForMaskedLM", False, "fine-tune it first"),
+        ("BertModel", False, "ternarybert finetune"),
+        ("BertForMaskedLM", False, "ternarybert finetune"),
     ],
 )
 def test_a_model_that_does_something_else_is_called_by_its_name(data, teacher, tmp_path, architecture, embedder, words):

@@ -259,7 +259,7 @@ def test_interrupted_and_resumed_equals_uninterrupted(teachers, tmp_path, method
     again = dataclasses.replace(settings, resume=True)
     resumed = ternarybert.ternarize(teachers[True][0], squad(True), tmp_path / "part", recipe, again)
     assert whole.evaluations == resumed.evaluations
-    files = [(tmp_path / name / "model.safetensors").read_bytes() for name in ("whole", "part")]
+    files = [(tmp_path / name / "ternarybert.safetensors").read_bytes() for name in ("whole", "part")]
     assert files[0] == files[1]
 
 

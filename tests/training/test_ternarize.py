@@ -77,7 +77,14 @@ def test_a_teacher_is_made_and_ternarized(data, tmp_path):
     assert metrics.examples_per_second > 0
     assert metrics.seed == 42
     written = {path.name for path in (tmp_path / "out").iterdir()}
-    assert {"config.json", "model.safetensors", "recipe.yaml", "metrics.json", "README.md", "tokenizer.json"} <= written
+    assert {
+        "config.json",
+        "ternarybert.safetensors",
+        "recipe.yaml",
+        "metrics.json",
+        "README.md",
+        "tokenizer.json",
+    } <= written
     assert json.loads((tmp_path / "out" / "metrics.json").read_text()) == json.loads(json.dumps(metrics.to_dict()))
     assert RunReport.from_dict(json.loads((tmp_path / "out" / "metrics.json").read_text())) == metrics
     assert RunReport.from_dict(json.loads((tmp_path / "teacher" / "finetune.json").read_text())) == report
@@ -133,7 +140,7 @@ def test_interrupted_and_resumed_equals_uninterrupted(data, teacher, tmp_path, m
         ternarize(teacher, data, tmp_path / "part", recipe, TrainingOptions(device="cpu"))
     resume = TrainingOptions(device="cpu", evaluations=4, resume=True)
     resumed = ternarize(teacher, data, tmp_path / "part", recipe, resume)
-    bytes_of = [(tmp_path / name / "model.safetensors").read_bytes() for name in ("whole", "part")]
+    bytes_of = [(tmp_path / name / "ternarybert.safetensors").read_bytes() for name in ("whole", "part")]
     assert bytes_of[0] == bytes_of[1]
     assert whole.evaluations == resumed.evaluations
     assert whole.losses == resumed.losses
@@ -146,7 +153,7 @@ def test_learned_scales_are_packed_as_they_were_evaluated(data, teacher, tmp_pat
     recipe = RECIPE.override({"weight.method": "lsq", "embedding.method": "lsq", **settings})
     metrics = ternarize(teacher, data, tmp_path / "out", recipe, QUICK)
     ternarize(teacher, data, tmp_path / "twn", RECIPE.override({"weight.granularity": "row"}), QUICK)
-    ours, theirs = (load_file(tmp_path / name / "model.safetensors") for name in ("out", "twn"))
+    ours, theirs = (load_file(tmp_path / name / "ternarybert.safetensors") for name in ("out", "twn"))
     assert {name: (t.shape, t.dtype) for name, t in ours.items()} == {
         name: (t.shape, t.dtype) for name, t in theirs.items()
     }
@@ -184,7 +191,7 @@ def test_a_resumed_run_wants_the_same_rows_and_its_best_student(data, teacher, t
         ternarize(teacher, data, out, RECIPE, replace(again, bf16=True))
     with pytest.raises(OutputError, match="different choice of the model"):
         ternarize(teacher, data, out, RECIPE, replace(again, keep_last=True))
-    weights = tmp_path / "out.work" / "best" / "model.safetensors"
+    weights = tmp_path / "out.work" / "best" / "ternarybert.safetensors"
     whole = weights.read_bytes()
     weights.write_bytes(whole[:-1])
     with pytest.raises(OutputError, match="damaged or missing"):

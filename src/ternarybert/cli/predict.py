@@ -20,7 +20,7 @@ from ternarybert.errors import InputError, OptionError, TruncationWarning
 
 if TYPE_CHECKING:
     from ternarybert.runtime import Model
-    from ternarybert.runtime.predict_file import PredictFileResult
+    from ternarybert.runtime.predict_file import NoAnswer, PredictFileResult
     from ternarybert.runtime.text import Text
 
 EXAMPLE = (
@@ -82,7 +82,7 @@ def _answer(model: Model, texts: list[str], source: InputOptions, show: Callable
 
 
 def _answer_file(model: Model, source: InputOptions, answers: AnswerOptions) -> None:
-    from ternarybert.runtime.predict_file import bad_rows_file, predict_file, predict_rows
+    from ternarybert.runtime.predict_file import NoAnswer, bad_rows_file, predict_file, predict_rows
 
     assert source.input is not None
     how: dict[str, Any] = {"text": source.text, "text_pair": source.text_pair, "strict": source.strict}
@@ -90,7 +90,10 @@ def _answer_file(model: Model, source: InputOptions, answers: AnswerOptions) -> 
         show = _printer(answers)
         with nullcontext() if answers.bad_rows is None else bad_rows_file(answers.bad_rows) as on_bad_row:
             for _, text, answer in predict_rows(model, source.input, **how, on_bad_row=on_bad_row):
-                show(text, answer)
+                if isinstance(answer, NoAnswer):
+                    typer.echo(_no_answer(text, answer, json_wanted=answers.as_json))
+                else:
+                    show(text, answer)
         return
     rows = 0
     with ProgressDisplay(make_console(errors=True), "predict") as display:
@@ -115,6 +118,13 @@ def _answer_file(model: Model, source: InputOptions, answers: AnswerOptions) -> 
             same = "the same command without --force" if answers.force else "the same command"
             raise KeyboardInterrupt(f"stopped after {rows:,} rows; resume with {same}") from None
     _show_result(result, answers)
+
+
+def _no_answer(text: Text, answer: NoAnswer, *, json_wanted: bool) -> str:
+    """The line of a row that has no answer."""
+    if json_wanted:
+        return json.dumps({"text": text, **answer.as_dict()}, ensure_ascii=False)
+    return f"-\t\t{text if isinstance(text, str) else ' | '.join(text)}"
 
 
 def _show_result(result: PredictFileResult, answers: AnswerOptions) -> None:
@@ -211,15 +221,10 @@ def _typed() -> Iterator[list[str]]:
 
 def _printer(answers: AnswerOptions) -> Callable[[Text, object], None]:
     from ternarybert.cli.format import as_json, as_line
-    from ternarybert.runtime.predict_file import NoAnswer
 
     form = as_json if answers.as_json else as_line
 
     def show(text: Text, answer: object) -> None:
-        if isinstance(answer, NoAnswer):
-            whole = text if isinstance(text, str) else " | ".join(text)
-            typer.echo(json.dumps({"text": text, **answer.as_dict()}) if answers.as_json else f"-\t\t{whole}")
-            return
         typer.echo(form(text, answer, every=answers.every))
 
     return show

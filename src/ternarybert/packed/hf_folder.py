@@ -48,7 +48,7 @@ from ternarybert.packed.folder import (
     reading,
     refuse_escapes,
 )
-from ternarybert.packed.manifest import Float
+from ternarybert.packed.manifest import Float, parse
 from ternarybert.packed.model import PackedModel
 from ternarybert.packed.tensor import PackedTensor, as_float32
 from ternarybert.packed.weights_file import Array, map_any, read_shapes, write_container
@@ -105,6 +105,14 @@ def tokenizer_files(folder: str | Path) -> dict[str, Path]:
     with reading(folder):
         refuse_escapes(Path(folder))
         return {name: path for name in TOKENIZER_FILES if (path := find_file(Path(folder), name))}
+
+
+def deciding_files(folder: Path) -> list[Path]:
+    """What decides a packed model's answers: configuration, tokenizer, and weights whose hash is not in the former."""
+    config = folder / CONFIG
+    announced = parse(load_object(folder, CONFIG))
+    weights = [] if announced.sha256 else [folder / announced.weights_file]
+    return [config, *tokenizer_files(folder).values(), *weights]
 
 
 def copied_files(folder: str | Path) -> dict[str, Path | bytes]:

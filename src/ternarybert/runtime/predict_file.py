@@ -308,20 +308,11 @@ def _identity(model: Model, rows: Rows, columns: Sequence[str], output: Path, an
     total = hashlib.sha256(json.dumps([str(rows.path.resolve()), *how]).encode())
     total.update(json.dumps(model.config, sort_keys=True, default=str).encode())
     if model.folder is not None:
-        for path in _deciding_files(model.folder):
+        from ternarybert.packed.hf_folder import deciding_files
+
+        for path in deciding_files(model.folder):
             total.update(path.name.encode())
             with path.open("rb") as file:
                 while block := file.read(1 << 20):
                     total.update(block)
     return total.hexdigest()
-
-
-def _deciding_files(folder: Path) -> list[Path]:
-    """The configuration, the tokenizer, and the weights if the configuration does not have their hash."""
-    from ternarybert.packed.hf_folder import tokenizer_files
-    from ternarybert.packed.manifest import parse
-
-    config = folder / "config.json"
-    manifest = parse(json.loads(config.read_text(encoding="utf-8")))
-    weights = [] if manifest.sha256 else [folder / manifest.weights_file]
-    return [config, *tokenizer_files(folder).values(), *weights]

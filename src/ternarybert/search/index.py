@@ -25,6 +25,7 @@ from numpy.typing import NDArray
 
 from ternarybert.errors import DataError, UnsupportedModelError
 from ternarybert.packed.embedder_modules import unit_length
+from ternarybert.packed.hf_folder import deciding_files
 from ternarybert.runtime.embedder import Embedder
 from ternarybert.runtime.load import load
 from ternarybert.search.passages import TABLES, Passage, ReadingNotes, find_files, read_passages, read_rows
@@ -264,9 +265,9 @@ def _identity(model: Embedder, column: str | None) -> str:
     """What vectors depend on besides the text."""
     if model.folder is None:
         raise DataError("an index needs a model that was loaded from a folder")
-    weights = _sha256(model.folder / "model.safetensors")
+    files = " ".join(_sha256(path) for path in deciding_files(model.folder))
     modules = hashlib.sha256(b"".join(model.modules.files.values())).hexdigest()
-    return f"{_VERSION} {weights} {modules} {model.max_length} {column}"
+    return f"{_VERSION} {files} {modules} {model.max_length} {column}"
 
 
 def _sha256(path: Path) -> str:
