@@ -16,8 +16,8 @@ import json
 from pathlib import Path
 
 from ternarybert.errors import ContainerError, FolderExistsError, FormatVersionError, NotPackedError
-from ternarybert.packed import files, strict_json
-from ternarybert.packed.folder import CONFIG, read
+from ternarybert.packed import strict_json
+from ternarybert.packed.folder import CONFIG, find_file, read, reading
 
 MAGIC = b"TBERT\0\0"
 VERSION = 1
@@ -34,9 +34,9 @@ def write_bundle(folder: str | Path, path: str | Path, *, force: bool = False) -
     read(source)
     if target.exists() and not (force and target.is_file()):
         raise FolderExistsError(f"'{target}' exists; choose another name, or use --force to replace a file")
-    with files.reading(source):
+    with reading(source):
         weights = sorted(path.name for path in source.glob("*.safetensors"))  # which it is, the format version says
-        names = [CONFIG, *(name for name in _OPTIONAL if files.find_file(source, name)), *weights]
+        names = [CONFIG, *(name for name in _OPTIONAL if find_file(source, name)), *weights]
         content = {name: (source / name).read_bytes() for name in names}
     if "tokenizer.json" in content:
         content.pop("vocab.txt", None)  # it would not be read
