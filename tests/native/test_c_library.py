@@ -72,12 +72,11 @@ def rich_tokenizer(folder):
 
 
 @pytest.fixture(scope="module")
-def rich(folder, tmp_path_factory):
+def rich(tmp_path_factory):
     """A model whose tokenizer makes fine distinctions; it is only asked for tokens."""
-    place = tmp_path_factory.mktemp("rich") / "model"
-    shutil.copytree(folder, place)
-    rich_tokenizer(place)
-    return place
+    folder = save_student(tmp_path_factory.mktemp("rich") / "model", "ForSequenceClassification", vocab_size=30_000)
+    rich_tokenizer(folder)
+    return folder
 
 
 def byte_offsets(text, spans):
