@@ -17,7 +17,9 @@ from pathlib import Path
 
 from ternarybert.errors import ContainerError, FolderExistsError, FormatVersionError, NotPackedError
 from ternarybert.packed import strict_json
-from ternarybert.packed.folder import CONFIG, find_file, read, reading
+from ternarybert.packed.folder import CONFIG, find_file, load_object, read, reading
+from ternarybert.packed.manifest import parse
+from ternarybert.storage import replace_file
 
 MAGIC = b"TBERT\0\0"
 VERSION = 1
@@ -35,15 +37,14 @@ def write_bundle(folder: str | Path, path: str | Path, *, force: bool = False) -
     if target.exists() and not (force and target.is_file()):
         raise FolderExistsError(f"'{target}' exists; choose another name, or use --force to replace a file")
     with reading(source):
-        weights = sorted(path.name for path in source.glob("*.safetensors"))  # which it is, the format version says
-        names = [CONFIG, *(name for name in _OPTIONAL if find_file(source, name)), *weights]
+        weights = parse(load_object(source, CONFIG)).weights_file
+        names = [CONFIG, *(name for name in _OPTIONAL if find_file(source, name)), weights]
         content = {name: (source / name).read_bytes() for name in names}
     if "tokenizer.json" in content:
         content.pop("vocab.txt", None)  # it would not be read
     data = _bundle(content)
-    staging = target.with_name(f"{target.name}.part")
-    staging.write_bytes(data)
-    staging.replace(target)
+    with replace_file(target) as draft:
+        draft.write_bytes(data)
     return len(data)
 
 

@@ -4,7 +4,7 @@
 
 A vector is its codes times its scale, the largest number of a vector at 127. A file whose size and time are unchanged,
 or else its SHA-256, keeps its vectors; only new text is embedded. Another model makes a new index. The file is written
-whole or not at all; where that is not allowed, or it is damaged, the index is made anew, and that is said.
+whole or not at all; where that is not allowed, or it is damaged, the index is made anew, with a warning.
 """
 
 from __future__ import annotations
@@ -271,13 +271,8 @@ def _identity(model: Embedder, column: str | None) -> str:
 
 
 def _sha256(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest() if hasattr(hashlib, "file_digest") else _digest(file)
-
-
-def _digest(file: Any) -> str:
-    """The same for Python 3.10."""
     digest = hashlib.sha256()
-    while block := file.read(1 << 20):
-        digest.update(block)
+    with path.open("rb") as file:  # Python 3.10 has no hashlib.file_digest
+        while block := file.read(1 << 20):
+            digest.update(block)
     return digest.hexdigest()
