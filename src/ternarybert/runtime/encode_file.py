@@ -10,6 +10,7 @@ output, as OUTPUT.ranges.npy: queries need the same.
 
 from __future__ import annotations
 
+import secrets
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -22,10 +23,10 @@ from numpy.typing import NDArray
 
 from ternarybert.data.readers import Rows, import_parquet, open_rows, sample
 from ternarybert.data.table import choose_columns
-from ternarybert.errors import DataError, OptionError, OutputError, TernaryBertError
+from ternarybert.errors import DataError, OptionError, OutputError
 from ternarybert.runtime.embedder import Embedder
 from ternarybert.runtime.vectors import calibration_ranges
-from ternarybert.storage import check_output_file, replace_file
+from ternarybert.storage import check_output_file
 
 VECTOR = "vector"  # the column of the output
 _CHUNK = 2000  # texts
@@ -79,13 +80,14 @@ def encode_file(
             done += len(chunk)
             progress(done, total)
 
+    draft = target.with_name(f".{target.name}.{secrets.token_hex(4)}")
     try:
-        with replace_file(target) as draft:
-            width, dtype = (_write_parquet if target.suffix == ".parquet" else _write_npy)(draft, chunks(), total)
-    except TernaryBertError:  # some of ours are OSErrors too
-        raise
+        width, dtype = (_write_parquet if target.suffix == ".parquet" else _write_npy)(draft, chunks(), total)
+        draft.replace(target)
     except OSError as error:
         raise OutputError(f"{target} cannot be written: {error.strerror or error}") from error
+    finally:
+        draft.unlink(missing_ok=True)
     kept = None
     if ranges is not None:
         kept = target.with_name(f"{target.name}.ranges.npy")
