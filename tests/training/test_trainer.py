@@ -4,6 +4,7 @@ import dataclasses
 import json
 import math
 from functools import partial
+from itertools import count
 from pathlib import Path
 
 import pytest
@@ -20,7 +21,8 @@ from ternarybert.training.losses import loss_attention, loss_hidden, soft_cross_
 from ternarybert.training.options import TrainingOptions
 from ternarybert.training.teacher import Teacher, fitted
 from ternarybert.training.ternarize import student_trainer, ternarize
-from ternarybert.training.trainer import Trainer, evaluation_steps
+from ternarybert.training.time_budget import TimeBudget
+from ternarybert.training.trainer import LOG_EVERY, Trainer, evaluation_steps
 from tests import tiny
 from tests.crashes import at_every_event, at_sizes
 
@@ -217,6 +219,17 @@ class Events(TrainingCallback):
 
     def on_end(self, progress):
         self.seen.append(("end", progress.step))
+
+
+def test_a_run_for_a_time_logs_long_before_its_epochs_are_over(data, tmp_path):
+    ticks = count()
+    budget = TimeBudget(400.0, evaluations=1, now=lambda: float(next(ticks)))  # every look at the clock is a second
+    recipe = PRESETS["default"].override({"schedule.epochs": "1000"})
+    trainer = make_trainer(data, tmp_path, recipe, time_budget=budget, max_steps=-1)
+    trainer.train()
+    steps = [entry["step"] for entry in trainer.losses]
+    assert steps == list(range(LOG_EVERY, trainer.progress.step + 1, LOG_EVERY))
+    assert len(steps) >= 2
 
 
 def test_callbacks_follow_a_run_in_order(data, tmp_path):
