@@ -44,10 +44,13 @@ from ternarybert.training.time_budget import TimeBudget
 MODEL = Path(__file__).parents[1] / "models" / "minilm" / "src" / "ternarybert_minilm" / "model"
 TOKENS = 256  # max_seq_length of the teacher
 _RETRIEVAL_FILES = ("corpus.jsonl", "queries.jsonl", "qrels/test.tsv")
-# Found in short runs on the same texts: a scale per row, and a learning rate ten times that of fine-tuned models.
+# Found in short runs on the same texts: a scale per row, loss terms that do not depend on the model's scale, and a
+# learning rate above that of fine-tuned models.
 SETTINGS = {
+    "distill.normalize": "variance",
+    "distill.attention_loss": "maps",
     "schedule.learning_rate": 3e-4,
-    "schedule.batch_size": 64,
+    "schedule.batch_size": 16,
     "schedule.warmup": 0.05,
     "weight.granularity": "row",
 }
@@ -162,6 +165,16 @@ def summary(report: dict[str, Any]) -> dict[str, dict[str, float]]:
     return rows
 
 
+def command(options: argparse.Namespace) -> str:
+    """The command that repeats this run."""
+    more = [f"--minutes {options.minutes:g}", f"--threads {options.threads}", f"--seed {options.seed}"]
+    more += ["--bf16"] if options.bf16 else []
+    more += [f"--limit {options.limit}"] if options.limit else []
+    more += [f"--bits {options.bits}"] if options.bits else []
+    more += [f"--similarity {options.similarity:g}"] if options.similarity else []
+    return " ".join(["runs/minilm.py DATA", *more, *(f"--set {each}" for each in options.set)])
+
+
 def card(rows: dict[str, dict[str, float]], texts: dict[str, int], size: int, options: argparse.Namespace) -> str:
     """The README.md of the model."""
     figures = "\n".join(
@@ -200,7 +213,7 @@ In sentence-transformers, after `import ternarybert.hf`: `SentenceTransformer(fo
 Spearman of cosines (STS, SICK), average precision (Quora, MRPC), nDCG@10 (question to paragraph of SQuAD dev, question
 to sentence of QNLI dev). Asymmetric: queries or first texts by this model, the others by its teacher.
 
-Made by `runs/minilm.py --minutes {options.minutes:g}` of ternarybert, by distillation from texts without labels. No
+Made by distillation from texts without labels, with ternarybert's `{command(options)}`. No
 text of an evaluation set is among them, nor any that shares 13 words in a row with a SQuAD paragraph:
 
 | source | texts |
@@ -236,10 +249,10 @@ def main() -> None:
         "summary": rows,
         "texts": counts,
         "bytes": folder_size(options.model),
-        "minutes": options.minutes,
+        "command": command(options),
         "versions": {"ternarybert": ternarybert.__version__, "torch": torch.__version__, "machine": platform.machine()},
     }
-    (options.out / "figures.json").write_text(json.dumps(figures, indent=1), encoding="utf-8")
+    options.model.with_name("figures.json").write_text(json.dumps(figures, indent=1) + "\n", encoding="utf-8")
     size = figures["bytes"] + 4000  # the card itself
     pack(student, options.model, {"README.md": card(rows, counts, size, options).encode()})
     for name, row in rows.items():
