@@ -64,13 +64,13 @@ bool read_keys(Head &h) {
   const HeadTask &t = h.task;
   const size_t panel_bytes = h.width * kColumns;
   bool finite = true;
-  for (size_t i = 0; i < h.tokens; i++)
+  for (size_t i = static_cast<size_t>(t.tokens); i < h.tokens; i++)
     h.k_scale[i] = h.k_offset[i] = h.k_total[i] = 0.0f;
   for (int i = 0; i < t.tokens; i++) {
     const float *k = t.k + i * t.stride;
     fetch_ahead(t, t.k, i);
-    const Grid grid = t.k_grid ? *t.k_grid : t.quantizer->grid(range(k, t.width));
-    finite &= grid.finite();
+    const Grid grid = t.k_grid ? *t.k_grid : grid_of(*t.quantizer, range_of(k, t.width));
+    finite &= is_finite(grid);
     const int32_t sum = quantize_bytes(k, t.width, grid, h.bytes);
     int8_t *const panel = h.k_panels + i / kColumns * panel_bytes;
     for (int g = 0; g < t.width; g += kWideGroup)
@@ -92,37 +92,45 @@ Range range_of_values(const HeadTask &t) {
 }
 
 // The bytes of kWideGroup rows, a column's side by side.
-TB_INLINE void interleave(const int8_t *__restrict rows, size_t stride, int8_t *__restrict out) {
-  for (int c = 0; c < kColumns; c++)
+TB_INLINE void interleave(const int8_t *__restrict rows, size_t stride, int columns, int8_t *__restrict out) {
+  for (int c = 0; c < columns; c++)
     TB_UNROLL for (int g = 0; g < kWideGroup; g++) out[c * kWideGroup + g] = rows[g * stride + c];
 }
 
 bool read_values(Head &h) {
   const HeadTask &t = h.task;
-  h.v_grid = t.v_grid ? *t.v_grid : t.quantizer->grid(range_of_values(t));
+  h.v_grid = t.v_grid ? *t.v_grid : grid_of(*t.quantizer, range_of_values(t));
   const size_t panel_bytes = h.tokens * kColumns;
-  int32_t *const sums = h.v_correction;
-  for (size_t d = 0; d < h.width; d++)
-    sums[d] = 0;
   for (int i = 0; i < t.tokens; i += kWideGroup) {
-    for (int g = 0; g < kWideGroup; g++) {
+    TB_UNROLL for (int g = 0; g < kWideGroup; g++) {
       int8_t *const row = h.bytes + g * h.width;
       if (i + g < t.tokens)
         quantize_bytes(t.v + (i + g) * t.stride, t.width, h.v_grid, row);
       else
         std::memset(row, 0, h.width);
-      for (size_t d = 0; d < h.width; d++)
-        sums[d] += row[d];
     }
-    for (size_t d = 0; d < h.width; d += kColumns)
-      interleave(h.bytes + d, h.width, wide_place(h.v_panels + d / kColumns * panel_bytes, 0, i));
+    for_panels(t.width, [&](int d, auto vectors) {
+      interleave(h.bytes + d, h.width, decltype(vectors)::value * kLanes,
+                 wide_place(h.v_panels + static_cast<size_t>(d) / kColumns * panel_bytes, 0, i));
+    });
   }
-  for (size_t d = 0; d < h.width; d++) {
-    h.v_total[d] =
-        h.v_grid.scale * static_cast<float>(sums[d] + 128 * t.tokens) + static_cast<float>(t.tokens) * h.v_grid.offset;
-    sums[d] *= kWideZero;
-  }
-  return h.v_grid.finite();
+  // The sum of a column is its product with ones.
+  for (size_t i = 0; i < h.tokens; i++)
+    h.p[i] = 1;
+  for_panels(t.width, [&](int column, auto vectors) {
+    I sums[1][decltype(vectors)::value];
+    wide_tile(h.p, h.tokens, h.v_panels + column * h.tokens, static_cast<int>(wide_groups(t.tokens)), sums);
+    TB_UNROLL for (int j = 0; j < decltype(vectors)::value; j++) {
+      const int d = column + j * kLanes;
+      const F total = set(h.v_grid.scale) * to_float(sums[0][j] + set(128 * t.tokens));
+      store(h.v_total + d, total + set(static_cast<float>(t.tokens) * h.v_grid.offset));
+      store(h.v_correction + d, sums[0][j]);
+    }
+  });
+  if (kWideZero != 1)
+    for (size_t d = 0; d < h.width; d++)
+      h.v_correction[d] *= kWideZero;
+  return is_finite(h.v_grid);
 }
 
 // Scores of `rows` queries with all keys.
@@ -134,8 +142,8 @@ template <int rows> TB_NOINLINE bool find_scores(Head &h, int query) {
   for (int r = 0; r < rows; r++) {
     const float *q = t.q + (query + r) * t.stride;
     if (t.queries > 1) fetch_ahead(t, t.q, query + r);
-    const Grid grid = t.q_grid ? *t.q_grid : t.quantizer->grid(range(q, t.width));
-    finite &= grid.finite();
+    const Grid grid = t.q_grid ? *t.q_grid : grid_of(*t.quantizer, range_of(q, t.width));
+    finite &= is_finite(grid);
     const int32_t q_sum = quantize_wide(q, t.width, 1.0f, grid, h.q + r * h.width) + 128 * t.width;
     const float q_scale = grid.scale * t.scaling;
     scale[r] = set(q_scale);
@@ -143,82 +151,95 @@ template <int rows> TB_NOINLINE bool find_scores(Head &h, int query) {
     offset[r] = set(grid.offset * t.scaling);
     sum[r] = set(128 * q_sum);
   }
-  for (int key = 0; key < t.tokens; key += kColumns) {
-    I total[rows][kVectors];
-    wide_tile<rows>(h.q, h.width, h.k_panels + key * h.width, static_cast<int>(wide_groups(t.width)), total);
+  for_panels(t.tokens, [&](int key, auto constant) {
+    constexpr int vectors = decltype(constant)::value;
+    I total[rows][vectors];
+    wide_tile(h.q, h.width, h.k_panels + key * h.width, static_cast<int>(wide_groups(t.width)), total);
     for (int r = 0; r < rows; r++)
-      TB_UNROLL for (int j = 0; j < kVectors; j++) {
+      TB_UNROLL for (int j = 0; j < vectors; j++) {
         const int k = key + j * kLanes;
         const F products = to_float((total[r][j] + load(h.k_correction + k)) + sum[r]);
         const F first = (scale[r] * products) * load(h.k_scale + k) + scaled_sum[r] * load(h.k_offset + k);
         store(h.scores + r * h.tokens + k, first + offset[r] * load(h.k_total + k));
       }
-  }
+  });
   return finite;
 }
 
-// Replaces scores by e^(score - largest); the probabilities are these times the returned factor, and the largest of
-// them is the factor itself, for e^0 is 1.
+// Replaces scores by e^(score - largest); the probabilities are these times the factor, and the largest of them is the
+// factor itself, for e^0 is 1.
 struct Softmax {
   float factor, smallest;
 };
 
-Softmax softmax(float *x, int n) {
-  F largest = set(x[0]);
+// Of `rows` rows at once: one alone would mostly wait for its own sums.
+template <int rows> TB_INLINE void softmax(float *x, size_t stride, int n, Softmax *out) {
+  F top[rows], smallest[rows];
+  Sum sum[rows];
+  TB_UNROLL for (int r = 0; r < rows; r++) top[r] = set(x[r * stride]);
   for (int i = 0; i < n; i += kLanes)
-    largest = max(largest, load(x, i, n, largest));
-  const F top = set(reduce_max(largest));
-  Sum sum = zero_sum();
-  F smallest = set(1.0f);
-  for (int i = 0; i < n; i += kLanes) {
-    F e = exp(load(x + i) - top);
-    if (i + kLanes > n) {
-      smallest = min(smallest, keep(e, n - i, smallest));
-      e = keep(e, n - i, set(0.0f));
-    } else {
-      smallest = min(smallest, e);
-    }
-    add(sum, e);
-    store(x + i, e);
+    TB_UNROLL for (int r = 0; r < rows; r++) top[r] = max(top[r], load(x + r * stride, i, n, top[r]));
+  TB_UNROLL for (int r = 0; r < rows; r++) {
+    top[r] = set(reduce_max(top[r]));
+    smallest[r] = set(1.0f);
+    sum[r] = zero_sum();
   }
-  const float factor = static_cast<float>(1.0 / total(sum));
-  return {factor, reduce_min(smallest) * factor};
+  const int whole = n / kLanes * kLanes;
+  for (int i = 0; i < whole; i += kLanes)
+    TB_UNROLL for (int r = 0; r < rows; r++) {
+      const F e = exp(load(x + r * stride + i) - top[r]);
+      smallest[r] = min(smallest[r], e);
+      add(sum[r], e);
+      store(x + r * stride + i, e);
+    }
+  if (whole < n) TB_UNROLL for (int r = 0; r < rows; r++) {
+      const F e = exp(load(x + r * stride + whole) - top[r]), kept = keep(e, n - whole, set(0.0f));
+      smallest[r] = min(smallest[r], keep(e, n - whole, smallest[r]));
+      add(sum[r], kept);
+      store(x + r * stride + whole, kept);
+    }
+  TB_UNROLL for (int r = 0; r < rows; r++) {
+    const float factor = static_cast<float>(1.0 / total(sum[r]));
+    out[r] = {factor, reduce_min(smallest[r]) * factor};
+  }
 }
 
 template <int rows> TB_NOINLINE bool find_context(Head &h, int query) {
   const HeadTask &t = h.task;
   F scale[rows], sum_part[rows], offset[rows];
   I sum[rows];
+  Softmax s[rows];
   bool finite = true;
+  softmax<rows>(h.scores, h.tokens, t.tokens, s);
   for (int r = 0; r < rows; r++) {
-    float *const x = h.scores + r * h.tokens;
-    const Softmax s = softmax(x, t.tokens);
-    const Grid grid = t.p_grid ? *t.p_grid : t.quantizer->grid({s.smallest, s.factor});
-    finite &= grid.finite();
-    const int32_t p_sum = quantize_wide(x, t.tokens, s.factor, grid, h.p + r * h.tokens) + 128 * t.tokens;
+    const float *const x = h.scores + r * h.tokens;
+    const Grid grid = t.p_grid ? *t.p_grid : grid_of(*t.quantizer, {s[r].smallest, s[r].factor});
+    finite &= is_finite(grid);
+    const int32_t p_sum = quantize_wide(x, t.tokens, s[r].factor, grid, h.p + r * h.tokens) + 128 * t.tokens;
     scale[r] = set(grid.scale * h.v_grid.scale);
     sum_part[r] = set((grid.scale * h.v_grid.offset) * static_cast<float>(p_sum));
     offset[r] = set(grid.offset);
     sum[r] = set(128 * p_sum);
   }
-  for (int column = 0; column < t.width; column += kColumns) {
-    I total[rows][kVectors];
-    wide_tile<rows>(h.p, h.tokens, h.v_panels + column * h.tokens, static_cast<int>(wide_groups(t.tokens)), total);
+  for_panels(t.width, [&](int column, auto constant) {
+    constexpr int vectors = decltype(constant)::value;
+    I total[rows][vectors];
+    wide_tile(h.p, h.tokens, h.v_panels + column * h.tokens, static_cast<int>(wide_groups(t.tokens)), total);
     for (int r = 0; r < rows; r++)
-      TB_UNROLL for (int j = 0; j < kVectors; j++) {
+      TB_UNROLL for (int j = 0; j < vectors; j++) {
         const int d = column + j * kLanes;
         const F products = to_float((total[r][j] + load(h.v_correction + d)) + sum[r]);
         const F y = (scale[r] * products + sum_part[r]) + offset[r] * load(h.v_total + d);
         float *const out = t.context + (query + r) * t.context_stride + d;
         if (d + kLanes <= t.width) {
           store(out, y);
-        } else if (d < t.width) { // what follows belongs to the next head
+        } else { // what follows belongs to the next head
           float last[kLanes];
           store(last, y);
           std::memcpy(out, last, sizeof(float) * static_cast<size_t>(t.width - d));
         }
       }
-  }
+  });
   return finite;
 }
 
@@ -233,10 +254,10 @@ bool head(const HeadTask &task) {
       finite &= find_context<n>(h, query);
       return;
     }
-    for (int r = 0; r < n; r++) {
-      const Softmax s = softmax(h.scores + r * h.tokens, task.tokens);
-      *task.p_range = tb::join(*task.p_range, {s.smallest, s.factor});
-    }
+    Softmax s[n];
+    softmax<n>(h.scores, h.tokens, task.tokens, s);
+    for (int r = 0; r < n; r++)
+      *task.p_range = tb::join(*task.p_range, {s[r].smallest, s[r].factor});
   });
   return finite;
 }
@@ -250,11 +271,12 @@ void plain_head(const HeadTask &t) {
     const float *q = t.q + query * t.stride;
     for (int i = 0; i < t.tokens; i++)
       scores[i] = dot(q, t.k + i * t.stride, t.width) * t.scaling;
-    const float factor = softmax(scores, t.tokens).factor;
+    Softmax s;
+    softmax<1>(scores, 0, t.tokens, &s);
     for (int d = 0; d < t.width; d++)
       sums[d] = 0.0;
     for (int i = 0; i < t.tokens; i++) {
-      const double p = scores[i] * factor;
+      const double p = scores[i] * s.factor;
       const float *v = t.v + i * t.stride;
       for (int d = 0; d < t.width; d++)
         sums[d] += p * static_cast<double>(v[d]);

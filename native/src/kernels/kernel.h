@@ -97,5 +97,6 @@ struct Kernel {
 const Kernel *const *built_kernels();
 
 extern const Kernel avx512vnni_kernel, avx512bw_kernel, avxvnni_kernel, avx2_kernel, neon_kernel, portable_kernel;
+extern const Kernel wasm_relaxed_kernel, wasm_simd128_kernel;
 
 } // namespace tb

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "functions.h"
+#include "grid.h"
 #include "kernel.h"
 
 #include <math.h> // C functions: see body.h
@@ -36,12 +37,14 @@ struct RangeOf {
   Range get() const { return {any_nan(finite) ? NAN : reduce_min(low), reduce_max(high)}; }
 };
 
-Range range(const float *x, int n) {
+TB_INLINE Range range_of(const float *x, int n) {
   RangeOf range;
   for (int i = 0; i < n; i += kLanes)
     range.add(load(x + i), n - i);
   return range.get();
 }
+
+Range range(const float *x, int n) { return range_of(x, n); }
 
 // Replaces each vector by f of it, and gives the range of the new numbers.
 template <class Function> TB_INLINE Range map(float *x, int n, Function f) {
@@ -74,16 +77,19 @@ struct FourCodes {
   I c[4];
 
   FourCodes(const float *x, int i, int n, F factor, const Codes &codes) {
-    TB_UNROLL for (int q = 0; q < 4; q++) c[q] = codes(load(x + i + q * kLanes) * factor);
-    if (i + 4 * kLanes > n)
-      for (int q = 0; q < 4; q++)
-        c[q] = keep(c[q], n - i - q * kLanes);
+    const int left = n - i;
+    c[2] = c[3] = set(0);
+    TB_UNROLL for (int q = 0; q < 2; q++) c[q] = codes(load(x + i + q * kLanes) * factor);
+    if (left > 2 * kLanes) // not so in heads of two vectors
+      TB_UNROLL for (int q = 2; q < 4; q++) c[q] = codes(load(x + i + q * kLanes) * factor);
+    if (left < 4 * kLanes && left != 2 * kLanes)
+      TB_UNROLL for (int q = 0; q < 4; q++) c[q] = keep(c[q], left - q * kLanes);
   }
   I sum() const { return (c[0] + c[1]) + (c[2] + c[3]); }
 };
 
 // Codes minus 128, as bytes; returns their sum.
-int32_t quantize_bytes(const float *x, int n, const Grid &grid, int8_t *out) {
+TB_INLINE int32_t quantize_bytes(const float *x, int n, const Grid &grid, int8_t *out) {
   const Codes codes(grid, 128.0f);
   I sum = set(0);
   for (int i = 0; i < n; i += 4 * kLanes) {
@@ -95,7 +101,7 @@ int32_t quantize_bytes(const float *x, int n, const Grid &grid, int8_t *out) {
 }
 
 // Codes of factor * x as the rows of a wide product; returns the sum of the codes minus 128.
-int32_t quantize_wide(const float *x, int n, float factor, const Grid &grid, WideRow *out) {
+TB_INLINE int32_t quantize_wide(const float *x, int n, float factor, const Grid &grid, WideRow *out) {
   const Codes codes(grid, kWideZero);
   I sum = set(0);
   for (int i = 0; i < n; i += 4 * kLanes) {

@@ -25,21 +25,31 @@ void pack_wide(const int8_t *codes, size_t stride, int rows, int inputs, int8_t 
       wide_place(panel, n, k)[k % kWideGroup] = codes[n * stride + k];
 }
 
-template <int rows>
-TB_INLINE void wide_tile(const WideRow *a, size_t stride, const int8_t *b, int groups, I (&total)[rows][kVectors]) {
-  I acc[rows][kVectors];
-  TB_UNROLL for (int r = 0; r < rows; r++) TB_UNROLL for (int j = 0; j < kVectors; j++) acc[r][j] = set(0);
+// Only the first `vectors` of a panel's vectors: a short text has few keys, a small head few outputs.
+template <int rows, int vectors>
+TB_INLINE void wide_tile(const WideRow *a, size_t stride, const int8_t *b, int groups, I (&total)[rows][vectors]) {
+  I acc[rows][vectors];
+  TB_UNROLL for (int r = 0; r < rows; r++) TB_UNROLL for (int j = 0; j < vectors; j++) acc[r][j] = set(0);
   for (int g = 0; g < groups; g++) {
-    Wide w[kVectors];
-    TB_UNROLL for (int j = 0; j < kVectors; j++) w[j] = load_wide(b + j * kWideBytes);
+    Wide w[vectors];
+    TB_UNROLL for (int j = 0; j < vectors; j++) w[j] = load_wide(b + j * kWideBytes);
     TB_UNROLL for (int r = 0; r < rows; r++) {
       const Wide x = broadcast_wide(a + r * stride);
-      TB_UNROLL for (int j = 0; j < kVectors; j++) wide_dot(acc[r][j], w[j], x);
+      TB_UNROLL for (int j = 0; j < vectors; j++) wide_dot(acc[r][j], w[j], x);
     }
     a += kWideGroup;
     b += kVectors * kWideBytes;
   }
-  TB_UNROLL for (int r = 0; r < rows; r++) TB_UNROLL for (int j = 0; j < kVectors; j++) total[r][j] = acc[r][j];
+  TB_UNROLL for (int r = 0; r < rows; r++) TB_UNROLL for (int j = 0; j < vectors; j++) total[r][j] = acc[r][j];
+}
+
+// Calls f(first, vectors) for the n outputs of panels, panel by panel; `vectors` is how many of the panel's hold
+// outputs, a constant.
+template <class Function> TB_INLINE void for_panels(int n, Function f) {
+  for (int first = 0; first < n; first += kColumns) {
+    const int left = (n - first + kLanes - 1) / kLanes;
+    with_constant<kVectors>(left < kVectors ? left : kVectors, [&](auto vectors) { f(first, vectors); });
+  }
 }
 
 } // namespace
