@@ -1,18 +1,18 @@
 """The server under load: requests per second, latencies, errors and memory, beside what its engine can do at most.
 
-For each number of clients a native load generator, wrk, sends texts of a file to /predict as fast as it gets answers,
-one text per request. Beside it: `Model.predict` on the same texts in a process of its own with the same threads (the
-most that a server can reach), the time that an idle server adds to a call, ONNX Runtime int8 behind the same HTTP
-stack, other servers that run already (--other), and ten times as much load as the server can take.
+A native load generator, wrk, sends texts of a file to /predict or /embed as fast as it gets answers, one text per
+request. Beside it, in one command: `Model.predict` or `Model.encode` on the same texts in a process of its own with the
+same threads (the most that a server can reach), the time that an idle server adds to a call, ten times as much load as
+the server can take, ONNX Runtime int8 behind the same HTTP stack, and infinity with torch.
 
-    apt-get install wrk                          # Debian
+    apt-get install wrk                                       # Debian
     pip install 'ternarybert[serve,bench,train]'
-    python bench/serve.py FOLDER SENTENCES [--seconds 60] [--clients 1 8 64] [--threads 2] [--workers 1] [--json FILE]
-        [--other infinity=http://127.0.0.1:7997/classify --other-body '{"model": "m", "input": [TEXT]}']
-        [--without onnx overload]
+    python -m venv infinity && infinity/bin/pip install 'infinity-emb[server,torch]'   # its own: other versions
+    python bench/serve.py FOLDER SENTENCES... --infinity infinity/bin/infinity_emb --json serve.json
 
-FOLDER is a packed classifier. SENTENCES has one text per line; of a TSV file every column with more than 20 characters
-is a text (MRPC's and STS-B's files can be given as they are).
+FOLDER is a packed classifier or embedder. SENTENCES has one text per line; of a TSV file every column with more than 20
+characters is a text (MRPC's and STS-B's files can be given as they are). With 60 seconds per point it takes some 12
+minutes. Without --infinity that side is left out; --without leaves out others.
 """
 
 from __future__ import annotations
@@ -21,21 +21,29 @@ import argparse
 import http.client
 import json
 import os
+import re
 import shutil
+import socket
 import statistics
 import subprocess
 import sys
 import tempfile
 import threading
 import time
+import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
+from itertools import cycle
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
 import psutil
+
+from ternarybert import load as load_model
+
+OURS = "ternarybert"
 
 SCRIPT = """
 local bodies = {}
@@ -74,13 +82,11 @@ class Load:
     memory_after: float
 
 
-def read_texts(path: Path, count: int) -> list[str]:
+def read_texts(path: Path) -> list[str]:
     lines = path.read_text(encoding="utf-8-sig").splitlines()
     if path.suffix == ".tsv":
-        texts = [cell.strip() for line in lines[1:] for cell in line.split("\t") if len(cell) > 20]
-    else:
-        texts = [line.strip() for line in lines if line.strip()]
-    return texts[:count]
+        return [cell.strip() for line in lines[1:] for cell in line.split("\t") if len(cell) > 20]
+    return [line.strip() for line in lines if line.strip()]
 
 
 def memory(process: psutil.Process) -> float:
@@ -108,6 +114,44 @@ def server(options: argparse.Namespace, *, onnx: Path | None = None) -> Iterator
     finally:
         process.terminate()
         process.wait(60)
+
+
+@contextmanager
+def infinity(options: argparse.Namespace, run: Path) -> Iterator[tuple[str, psutil.Process]]:
+    """A running infinity with the same weights in float32.
+
+    Its engine optimum, which would run int8, does not find ONNX files of a local folder (infinity-emb 0.0.78).
+    """
+    from ternarybert.bench.engines import PLAIN
+
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    arguments = ["v2", "--model-id", str(run / PLAIN), "--served-model-name", "m", "--engine", "torch"]
+    arguments += ["--device", "cpu", "--port", str(port), "--host", "127.0.0.1", "--no-bettertransformer"]
+    offline = {"HF_HUB_OFFLINE": "1", "DO_NOT_TRACK": "1", "INFINITY_ANONYMOUS_USAGE_STATS": "0"}
+    threads = {"OMP_NUM_THREADS": str(options.threads * options.workers)}
+    with (run / "infinity.log").open("w") as log:
+        command = [str(options.infinity), *arguments]
+        process = subprocess.Popen(command, stdout=log, stderr=log, env=os.environ | offline | threads)
+    try:
+        address = f"http://127.0.0.1:{port}"
+        end = time.monotonic() + 300
+        while not _healthy(f"{address}/health"):
+            if process.poll() is not None or time.monotonic() > end:
+                raise SystemExit(f"infinity did not start:\n{Path(log.name).read_text()[-3000:]}")
+            time.sleep(0.5)
+        yield address, psutil.Process(process.pid)
+    finally:
+        process.terminate()
+        process.wait(60)
+
+
+def _healthy(url: str) -> bool:
+    try:
+        with urllib.request.urlopen(url, timeout=5) as response:
+            return bool(response.status == 200)
+    except OSError:
+        return False
 
 
 def wrk(address: str, bodies: Path, clients: int, seconds: float, pause: float = 0.0) -> dict[str, float]:
@@ -213,49 +257,100 @@ def overload(
 
 
 OFFLINE = """
-import json, sys, time
+import json, sys, time, warnings
 from ternarybert import load
-folder, threads, seconds = sys.argv[1], int(sys.argv[2]), float(sys.argv[3])
+warnings.simplefilter("ignore")
+folder, threads, seconds, method = sys.argv[1], int(sys.argv[2]), float(sys.argv[3]), sys.argv[4]
 texts = json.load(sys.stdin)
-import warnings; warnings.simplefilter("ignore")
-model = load(folder, num_threads=threads)
-model.predict(texts[:256])
-one = []
-for text in texts[:300]:
-    start = time.perf_counter(); model.predict(text); one.append(1000 * (time.perf_counter() - start))
+compute = getattr(load(folder, num_threads=threads), method)
+compute(texts[:256])
 done, start = 0, time.perf_counter()
 while time.perf_counter() - start < seconds:
-    model.predict(texts); done += len(texts)
-print(json.dumps({"rate": done / (time.perf_counter() - start), "p50_single": sorted(one)[len(one) // 2]}))
+    compute(texts)
+    done += len(texts)
+print(done / (time.perf_counter() - start))
 """
 
 
-def offline(options: argparse.Namespace, texts: list[str]) -> dict[str, float]:
-    command = [sys.executable, "-c", OFFLINE, str(options.folder), str(options.threads * options.workers)]
-    done = subprocess.run(
-        [*command, str(options.seconds)], input=json.dumps(texts), capture_output=True, text=True, check=True
-    )
-    result: dict[str, float] = json.loads(done.stdout)
-    return result
+def offline(options: argparse.Namespace, method: str, texts: list[str]) -> float:
+    """Texts per second without a server."""
+    threads = str(options.threads * options.workers)
+    command = [sys.executable, "-c", OFFLINE, str(options.folder), threads, str(options.seconds), method]
+    return float(subprocess.run(command, input=json.dumps(texts), capture_output=True, text=True, check=True).stdout)
 
 
-def added_latency(address: str, texts: list[str], direct: float) -> dict[str, float]:
-    """One request after the other to an idle server, beside the same calls without one."""
-    probe = Probe(address, texts)
-    for number in range(700):
-        probe.send(number if number < 400 else number - 400)
-    p50 = sorted(probe.times[200][400:])[150]
-    return {"p50": p50, "direct_p50": direct, "added": p50 - direct}
+def added_latency(address: str, compute: Any, texts: list[str], seconds: float) -> dict[str, float]:
+    """An idle server and the same call without one, by turns, text by text."""
+    url = urlsplit(address)
+    direct, served = list[float](), list[float]()
+    with socket.create_connection((str(url.hostname), int(url.port or 80))) as connection:
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        end = time.monotonic() + seconds
+        for number, text in enumerate(cycle(texts)):
+            body = json.dumps({"inputs": text}).encode()
+            head = f"POST {url.path} HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\n"
+            request = f"{head}content-length: {len(body)}\r\n\r\n".encode() + body
+            start = time.perf_counter()
+            compute(text)
+            middle = time.perf_counter()
+            connection.sendall(request)
+            _receive(connection)
+            if number >= 50:  # the first ones warm up
+                direct.append(1000 * (middle - start))
+                served.append(1000 * (time.perf_counter() - middle))
+            if number >= 100 and time.monotonic() > end:
+                break
+    medians = statistics.median(served), statistics.median(direct)
+    added = statistics.median(one - other for one, other in zip(served, direct, strict=True))
+    return {"served_p50": medians[0], "direct_p50": medians[1], "added_p50": added, "calls": len(direct)}
+
+
+def _receive(connection: socket.socket) -> None:
+    """Read one response with a content-length."""
+    data = b""
+    while b"\r\n\r\n" not in data:
+        data += connection.recv(1 << 20)
+    head, _, body = data.partition(b"\r\n\r\n")
+    if not head.startswith(b"HTTP/1.1 200 "):
+        raise SystemExit(f"the server answered {head.splitlines()[0].decode()}")
+    [length] = re.findall(rb"(?i)content-length: (\d+)", head)
+    missing = int(length) - len(body)
+    while missing > 0:
+        missing -= len(connection.recv(1 << 20))
+
+
+def is_embedder(folder: Path) -> bool:
+    """Whether a packed model has no head."""
+    from ternarybert.packed import read
+    from ternarybert.runtime.load import network_of
+
+    return network_of(read(folder)).head is None
 
 
 def prepare_onnx(folder: Path, run: Path) -> None:
     """The same weights as float32, exported and quantized by ONNX Runtime."""
+    from embedders import export  # type: ignore[import-not-found]  # beside this file
     from ternarybert.bench.engines import PLAIN, onnxruntime_int8
     from ternarybert.packed import read
     from ternarybert.packed.hf_folder import write_plain
 
     write_plain(run / PLAIN, read(folder), tokenizer=folder)
-    onnxruntime_int8(run, 1)
+    if is_embedder(folder):
+        export(run / PLAIN, run / "model.int8.onnx")
+    else:
+        onnxruntime_int8(run, 1)
+
+
+def padded(sequences: list[Any]) -> dict[str, Any]:
+    """Sequences of one token type as ONNX Runtime takes them."""
+    import numpy as np
+
+    shape = len(sequences), max(map(len, sequences))
+    feed = {name: np.zeros(shape, np.int64) for name in ("input_ids", "token_type_ids", "attention_mask")}
+    for row, ids in enumerate(sequences):
+        feed["input_ids"][row, : len(ids)] = ids
+        feed["attention_mask"][row, : len(ids)] = 1
+    return feed
 
 
 def serve_onnx(run: Path, arguments: list[str]) -> None:
@@ -276,20 +371,19 @@ def serve_onnx(run: Path, arguments: list[str]) -> None:
         def run(self, batch: Batch, output: Output) -> Any:
             # Padding costs, so what is about equally long runs together; ORT is slower on larger batches.
             order = np.argsort(batch.lengths, kind="stable")
-            starts, rows = batch.starts(), np.empty((len(order), self.sizes.head), np.float32)
+            width = self.sizes.head or self.sizes.hidden
+            starts, rows = batch.starts(), np.empty((len(order), width), np.float32)
             for first in range(0, len(order), 16):
                 part = order[first : first + 16]
-                longest = int(batch.lengths[part].max())
-                feed = {
-                    n: np.zeros((len(part), longest), np.int64)
-                    for n in ("input_ids", "token_type_ids", "attention_mask")
-                }
-                for row, index in enumerate(part):
-                    length = batch.lengths[index]
-                    feed["input_ids"][row, :length] = batch.ids[starts[index] : starts[index] + length]
-                    feed["attention_mask"][row, :length] = 1
-                rows[part] = self._call(feed)[0]
+                feed = padded([batch.ids[starts[i] : starts[i + 1]] for i in part])
+                rows[part] = self._pooled(self._call(feed)[0], feed["attention_mask"])
             return rows
+
+        def _pooled(self, states: Any, mask: Any) -> Any:
+            """An embedder's mean over tokens; logits are complete."""
+            if states.ndim == 2:
+                return states
+            return np.matmul(mask[:, None, :].astype(np.float32), states)[:, 0] / mask.sum(1, keepdims=True)
 
         def close(self) -> None:
             """Nothing to free."""
@@ -313,12 +407,40 @@ def show(loads: list[Load], result: dict[str, Any]) -> None:
         used = [f"{value:.0f}" for value in (one.memory_before, one.memory_after)]
         cells = (one.side, one.clients, f"{one.rate:.0f}", *times, one.refused, one.errors, *used)
         print(f"| {' | '.join(map(str, cells))} |")
-    most = max(one.rate for one in loads if one.side == "ternarybert" and one.clients == max(result["clients"]))
-    reached = 100 * most / result["offline"]["rate"]
-    print(f"offline: {result['offline']['rate']:.0f} texts/s; the server reaches {reached:.0f} %")
+    print(f"offline: {result['offline']:.0f} texts/s")
     print("idle server, ms: " + ", ".join(f"{name} {value:.2f}" for name, value in result["idle"].items()))
     for phase, values in result.get("overload", {}).items():
         print(f"{phase}: {json.dumps(rounded(values))}")
+    for name, value in result["summary"].items():
+        print(f"{name}: {value:.2f}")
+
+
+def summary(loads: list[Load], result: dict[str, Any]) -> dict[str, float]:
+    """The figures that claims are made of."""
+    ours = [one for one in loads if one.side == OURS]
+    most = next(one for one in ours if one.clients == max(result["clients"]))
+    others = [one.rate for one in loads if one.side != OURS and one.clients == most.clients]
+    figures = {
+        "share of offline": most.rate / result["offline"],
+        "added latency of an idle server, ms at p50": result["idle"]["added_p50"],
+        "errors": sum(one.errors + one.refused for one in ours),
+        "memory at the start, MB": ours[0].memory_before,
+        "memory after all clients, MB": ours[-1].memory_after,
+    }
+    if others:
+        figures["times the best other server"] = most.rate / max(others)
+    if "overload" in result and result["overload"]["full"]["accepted_ms"].get("p99"):  # else it was too short
+        full, tenfold, after = (result["overload"][phase] for phase in ("full", "tenfold", "after"))
+        figures |= {
+            "tenfold load: sent, times capacity": tenfold["sent_per_second"] / most.rate,
+            "tenfold load: p99 of accepted requests, times that of a full queue": tenfold["accepted_ms"].get("p99", 0.0)
+            / full["accepted_ms"]["p99"],
+            "tenfold load: p50 of refusals, ms": tenfold["refused_ms"].get("p50", 0.0),
+            "tenfold load: memory, MB": tenfold["memory"],
+            "after it: requests/s, times those before": after["answered_per_second"]
+            / max(full["answered_per_second"], 1e-9),
+        }
+    return figures
 
 
 def rounded(value: Any) -> Any:
@@ -332,51 +454,57 @@ def main() -> None:
         serve_onnx(Path(sys.argv[2]), sys.argv[4:])  # behind --
         return
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0] if __doc__ else None)
-    parser.add_argument("folder", type=Path, help="packed classifier")
-    parser.add_argument("sentences", type=Path, help="one text per line, or TSV")
-    parser.add_argument("--texts", type=int, default=2000, help="how many of them")
+    parser.add_argument("folder", type=Path, help="packed classifier or embedder")
+    parser.add_argument("sentences", type=Path, nargs="+", help="one text per line, or TSV")
+    parser.add_argument("--texts", type=int, default=2000, help="how many of them, spread over the files")
     parser.add_argument("--seconds", type=float, default=60)
     parser.add_argument("--clients", type=int, nargs="+", default=[1, 8, 64])
     parser.add_argument("--threads", type=int, default=os.cpu_count() or 1, help="of each worker's engine")
     parser.add_argument("--workers", type=int, default=1)
     parser.add_argument("--max-requests", type=int, default=128)
-    parser.add_argument("--other", action="append", default=[], metavar="NAME=URL", help="another server's route")
-    parser.add_argument("--other-body", default='{"inputs": TEXT}', help="its request; TEXT is replaced")
+    parser.add_argument("--infinity", type=Path, help="the command infinity_emb of its own environment")
     parser.add_argument("--without", nargs="+", default=[], choices=["onnx", "overload"])
     parser.add_argument("--json", type=Path, help="write the result to this file, too")
     options = parser.parse_args()
     if shutil.which("wrk") is None:
         raise SystemExit("wrk is not installed (Debian: apt-get install wrk)")
-    texts = read_texts(options.sentences, options.texts)
-    result: dict[str, Any] = {"clients": options.clients, "settings": {k: str(v) for k, v in vars(options).items()}}
-    loads: list[Load] = []
+    every = [text for path in options.sentences for text in read_texts(path)]
+    texts = every[:: max(1, len(every) // options.texts)][: options.texts]
     with tempfile.TemporaryDirectory() as temporary:
-        bodies = Path(temporary) / "bodies"
-        bodies.write_text("\n".join(json.dumps({"inputs": text}) for text in texts), encoding="utf-8")
-        if "onnx" not in options.without:
-            prepare_onnx(options.folder, Path(temporary))
-        result["offline"] = offline(options, texts)
-        with server(options) as (address, process):
-            address += "/predict"
-            result["idle"] = added_latency(address, texts, result["offline"]["p50_single"])
-            loads += [load("ternarybert", address, process, bodies, n, options.seconds) for n in options.clients]
-            if "overload" not in options.without:
-                result["overload"] = overload(address, process, bodies, texts, loads[-1].rate, options)
-        if "onnx" not in options.without:
-            with server(options, onnx=Path(temporary)) as (address, process):
-                side = "ONNX Runtime int8, same stack"
-                loads += [
-                    load(side, f"{address}/predict", process, bodies, n, options.seconds) for n in options.clients
-                ]
-        for other in options.other:
-            name, _, address = other.partition("=")
-            lines = [options.other_body.replace("TEXT", json.dumps(text)) for text in texts]
-            bodies.write_text("\n".join(lines), encoding="utf-8")
-            loads += [load(name, address, None, bodies, n, options.seconds) for n in options.clients]
-    result["loads"] = [asdict(one) for one in loads]
+        loads, result = measure(options, texts, Path(temporary))
+    result["loads"], result["summary"] = [asdict(one) for one in loads], summary(loads, result)
     show(loads, result)
     if options.json is not None:
         options.json.write_text(json.dumps(result, indent=2) + "\n", encoding="utf-8")
+
+
+def measure(options: argparse.Namespace, texts: list[str], run: Path) -> tuple[list[Load], dict[str, Any]]:
+    embeds = is_embedder(options.folder)
+    method, route, other_route = ("encode", "/embed", "/embeddings") if embeds else ("predict", "/predict", "/classify")
+    bodies, other_bodies = run / "bodies", run / "other-bodies"
+    bodies.write_text("\n".join(json.dumps({"inputs": text}) for text in texts), encoding="utf-8")
+    lines = [json.dumps({"model": "m", "input": [text]}) for text in texts]
+    other_bodies.write_text("\n".join(lines), encoding="utf-8")
+    loads: list[Load] = []
+    most, seconds = max(options.clients), options.seconds
+    if "onnx" not in options.without or options.infinity:
+        prepare_onnx(options.folder, run)
+    result: dict[str, Any] = {"clients": options.clients, "settings": {k: str(v) for k, v in vars(options).items()}}
+    result["offline"] = offline(options, method, texts)
+    with server(options) as (address, process):
+        address += route
+        compute = getattr(load_model(options.folder, num_threads=options.threads), method)
+        result["idle"] = added_latency(address, compute, texts, seconds)
+        loads += [load(OURS, address, process, bodies, n, seconds) for n in options.clients]
+        if "overload" not in options.without:
+            result["overload"] = overload(address, process, bodies, texts, loads[-1].rate, options)
+    if "onnx" not in options.without:
+        with server(options, onnx=run) as (address, process):
+            loads.append(load("ONNX Runtime int8, same stack", address + route, process, bodies, most, seconds))
+    if options.infinity:
+        with infinity(options, run) as (address, process):
+            loads.append(load("infinity, torch float32", address + other_route, process, other_bodies, most, seconds))
+    return loads, result
 
 
 if __name__ == "__main__":

@@ -1,6 +1,7 @@
 """The queue in front of an engine. Requests wait only while the engine is busy.
 
-A thread takes whatever is queued, up to a number of tokens, runs it as one batch and takes again; there is no timer. A
+A thread takes whatever is queued, up to a number of tokens, runs it as one batch and takes again; there is no timer.
+It also tokenizes short requests, when it takes them: handing them to another thread first would cost more. A
 request with more texts than fit into its batch goes on behind the others, so a large one does not hold up small ones.
 Which texts share a batch has no influence on their results (docs/explanation/exactness.md).
 """
@@ -25,11 +26,11 @@ _PER_TOKEN = (Output.HIDDEN, Output.TOKEN_LOGITS)
 
 
 class EngineJob:
-    """The sequences of one request, and later their rows."""
+    """The sequences of one request, and later their rows. With `prepare` the sequences are made when it is its turn."""
 
     __slots__ = (
-        *("cancelled", "error", "finished", "inference", "loop", "missing", "next", "output", "queued"),
-        *("rows", "sequences", "started"),
+        *("cancelled", "error", "finished", "inference", "loop", "missing", "next", "output", "prepare", "queued"),
+        *("rows", "sequences", "size", "started"),
     )
 
     def __init__(
@@ -38,11 +39,15 @@ class EngineJob:
         output: Output,
         finished: Callable[[EngineJob], None],
         loop: asyncio.AbstractEventLoop | None = None,
+        *,
+        prepare: Callable[[], Sequence[tuple[Any, Any]]] | None = None,
+        size: int | None = None,
     ) -> None:
-        self.sequences, self.output = sequences, output  # ids, and types or None
+        self.sequences, self.output, self.prepare = sequences, output, prepare  # ids, and types or None
         self.finished, self.loop = finished, loop
-        self.rows: list[Floats] = [None] * len(sequences)  # type: ignore[list-item]
-        self.next, self.missing = 0, len(sequences)
+        self.size = len(sequences) if size is None else size
+        self.rows: list[Floats] = [None] * self.size  # type: ignore[list-item]
+        self.next, self.missing = 0, self.size
         self.cancelled = False
         self.error: Exception | None = None
         self.queued = self.started = time.perf_counter()
@@ -59,6 +64,7 @@ class BatchQueue:
 
     def __init__(self, run: Callable[[Batch, Output], Floats], max_tokens: int, metrics: ServerMetrics) -> None:
         self._run, self._max_tokens, self._metrics = run, max_tokens, metrics
+        self._arrived: deque[EngineJob] = deque()  # not yet looked at by the thread
         self._jobs: deque[EngineJob] = deque()
         self._ready = threading.Condition()
         self._closed = False
@@ -71,17 +77,18 @@ class BatchQueue:
         with self._ready:
             if self._closed:
                 raise InputError("the queue is closed")
-            self._jobs.append(job)
+            self._arrived.append(job)
             self._ready.notify()
-        self._metrics.add("te_queue_size", len(job.sequences))
+        self._metrics.add("te_queue_size", job.size)
 
     def cancel(self, job: EngineJob) -> None:
         """Do not compute what has not been computed of this job."""
         job.cancelled = True
         with self._ready:
-            if job in self._jobs:
-                self._jobs.remove(job)
-                self._metrics.add("te_queue_size", job.next - len(job.sequences))
+            for waiting in (self._arrived, self._jobs):
+                if job in waiting:
+                    waiting.remove(job)
+                    self._metrics.add("te_queue_size", job.next - job.size)
 
     @property
     def alive(self) -> bool:
@@ -95,20 +102,47 @@ class BatchQueue:
             self._ready.notify()
 
     def _work(self) -> None:
-        while parts := self._take():
-            self._metrics.add("te_queue_size", -len(parts))
-            finished = self._run_batch(parts)
-            _finish([job for job in finished if job.loop is None])
-            waiting = [job for job in finished if job.loop is not None]
-            if waiting:  # a process has one loop, and waking it for each job would take the engine's time
-                waiting[0].loop.call_soon_threadsafe(_finish, waiting)  # type: ignore[union-attr]
-            del waiting, parts, finished  # while the thread waits, it keeps nothing alive
+        while self._wait():
+            _finish(self._prepare())
+            if parts := self._take():
+                self._metrics.add("te_queue_size", -len(parts))
+                _finish(self._run_batch(parts))
+            del parts  # while the thread waits, it keeps nothing alive
+
+    def _wait(self) -> bool:
+        """Whether there is something to compute; false at the end."""
+        with self._ready:
+            while not self._arrived and not self._jobs and not self._closed:
+                self._ready.wait()
+            return bool(self._arrived or self._jobs)
+
+    def _prepare(self) -> list[EngineJob]:
+        """Tokenize what has arrived; the jobs for which that failed."""
+        failed: list[EngineJob] = []
+        for _ in range(len(self._arrived)):
+            with self._ready:
+                if not self._arrived:  # cancelled meanwhile
+                    break
+                job = self._arrived[0]
+            if job.prepare is not None:
+                try:
+                    job.sequences = job.prepare()
+                except Exception as error:  # its request hears of it
+                    job.error = error
+            with self._ready:
+                if not self._arrived or self._arrived[0] is not job:  # cancelled meanwhile
+                    continue
+                self._arrived.popleft()
+                if job.error is None:
+                    self._jobs.append(job)
+                    continue
+            self._metrics.add("te_queue_size", -job.size)
+            failed.append(job)
+        return failed
 
     def _take(self) -> list[tuple[EngineJob, int]]:
-        """The next batch: jobs and the index of a sequence of each. Empty at the end."""
+        """The next batch: jobs and the index of a sequence of each."""
         with self._ready:
-            while not self._jobs and not self._closed:
-                self._ready.wait()
             parts: list[tuple[EngineJob, int]] = []
             tokens = 0
             while self._jobs and (not parts or self._jobs[0].output == parts[0][0].output):
@@ -190,6 +224,17 @@ class QueuedRunner:
 
 
 def _finish(jobs: list[EngineJob]) -> None:
+    """Tell the owners: those that wait in a thread at once, those of the event loop together.
+
+    A process has one loop, and waking it for each job would take the engine's time.
+    """
+    _tell([job for job in jobs if job.loop is None])
+    waiting = [job for job in jobs if job.loop is not None]
+    if waiting:
+        waiting[0].loop.call_soon_threadsafe(_tell, waiting)  # type: ignore[union-attr]
+
+
+def _tell(jobs: list[EngineJob]) -> None:
     for job in jobs:
         job.finished(job)
 

@@ -71,24 +71,26 @@ class Api:
         options: dict[str, bool],
         dimensions: int | None = None,
         normalize: bool = True,
+        prompt_name: str | None = None,
     ) -> Floats:
         with model.version as version:
-            width = version.sizes.dense if model.pooled == Output.DENSE else version.sizes.hidden
-            if dimensions is not None and dimensions > width:
-                raise RequestFailure("Tokenizer", f"dimensions is {dimensions}; the vectors have {width}")
-            rows, _ = await self.runner.compute(record, version, texts, model.pooled, **options)
-        vectors = np.concatenate(rows)
-        if dimensions is not None:
-            vectors = np.ascontiguousarray(vectors[:, :dimensions])
-        return unit(vectors) if normalize else vectors
+            if dimensions is not None and dimensions > version.width:
+                raise RequestFailure("Tokenizer", f"dimensions is {dimensions}; the vectors have {version.width}")
+            prompt = version.prompt(prompt_name)
+            if prompt_name is None and any(isinstance(text, list) for text in texts):
+                prompt = ""  # token ids are run as they are
+            rows, _ = await self.runner.compute(
+                record, version, _prompted(texts, prompt), version.vector_output, **options
+            )
+            return version.vectors(rows, prompt, dimensions, normalize)
 
     async def embed(self, record: RequestRecord, body: schemas.EmbedBody) -> list[list[float]]:
         """POST /embed."""
         model = self.pick(body.model, record, "embedding")
         texts, batch = as_inputs(body.inputs)
         self._count(record, "embed", texts, batch)
-        texts = _prompted(texts, body.prompt_name, model.version)
-        vectors = await self._vectors(record, model, texts, self._options(body), body.dimensions, body.normalize)
+        options = self._options(body)
+        vectors = await self._vectors(record, model, texts, options, body.dimensions, body.normalize, body.prompt_name)
         return vectors.tolist()  # type: ignore[no-any-return]
 
     async def embed_all(self, record: RequestRecord, body: schemas.EmbedAllBody) -> list[list[list[float]]]:
@@ -98,7 +100,7 @@ class Api:
         self._count(record, "embed", texts, batch)
         limit = self.settings.max_tokens // _EMBED_ALL_SHARE
         with model.version as version:
-            texts = _prompted(texts, body.prompt_name, version)
+            texts = _prompted(texts, version.prompt(body.prompt_name))
             options = self._options(body)
             rows, _ = await self.runner.compute(record, version, texts, Output.HIDDEN, limit=limit, **options)
         return [part.tolist() for part in rows]
@@ -171,8 +173,8 @@ class Api:
         options = body.parameters or schemas.SimilarityOptions()
         texts: list[TextOrIds] = [body.inputs.source_sentence, *body.inputs.sentences]
         self._count(record, "embed", texts[1:], True)
-        texts = _prompted(texts, options.prompt_name, model.version)
-        vectors = (await self._vectors(record, model, texts, self._options(options))).astype(np.float64)
+        given = await self._vectors(record, model, texts, self._options(options), prompt_name=options.prompt_name)
+        vectors = given.astype(np.float64)
         return (vectors[1:] * vectors[0]).sum(-1).tolist()  # type: ignore[no-any-return]
 
     async def tokenize(self, record: RequestRecord, body: schemas.TokenizeBody) -> list[list[schemas.TokenReply]]:
@@ -181,7 +183,7 @@ class Api:
         texts = [body.inputs] if isinstance(body.inputs, str) else body.inputs
         self._count(record, "tokenize", texts, not isinstance(body.inputs, str))
         with model.version as version:
-            prompted = _prompted(texts, body.prompt_name, version)
+            prompted = _prompted(texts, version.prompt(body.prompt_name) if body.prompt_name else "")
             work = (version, prompted, body.add_special_tokens, self.settings.max_tokens)
             return list(await self.runner.call(record, _tokens, record, *work))
 
@@ -238,7 +240,7 @@ class Api:
             model_id=model.name,
             model_sha=None,
             model_dtype="ternary",
-            model_type={kind: {"pooling": settings.pooling} if kind == "embedding" else names},
+            model_type={kind: {"pooling": version.pooling} if kind == "embedding" else names},
             max_concurrent_requests=settings.max_requests,
             max_input_length=version.model.max_length,
             max_batch_tokens=settings.max_batch_tokens,
@@ -336,12 +338,6 @@ def _questions(body: schemas.QaBody) -> tuple[list[tuple[str, str]], bool]:
     return [(body.question, body.context)], False
 
 
-def unit(rows: Floats) -> Floats:
-    """Vectors of length 1, as `Model.encode(normalize=True)` gives them."""
-    length = np.linalg.norm(rows, axis=-1, keepdims=True)
-    return np.asarray(rows / np.maximum(length, np.finfo(np.float32).tiny))
-
-
 def relevance(logits: list[float], raw: bool) -> float:
     """One output: its sigmoid. Two classes: the probability of the second; raw, by how much its logit is larger."""
     if len(logits) == 1:
@@ -361,15 +357,12 @@ def _predictions(version: ModelVersion, rows: Floats, raw: bool) -> list[schemas
     return [schemas.PredictionReply(score, label) for label, score in ordered]
 
 
-def _prompted(texts: Sequence[Any], name: str | None, version: ModelVersion) -> list[TextOrIds]:
-    if name is None:
+def _prompted(texts: Sequence[Any], prompt: str) -> list[TextOrIds]:
+    if not prompt:
         return list(texts)
-    if name not in version.prompts:
-        known = ", ".join(sorted(version.prompts)) or "none"
-        raise RequestFailure("Tokenizer", f"the model has no prompt of this name; it has: {known}")
     if any(isinstance(text, list) for text in texts):
         raise RequestFailure("Tokenizer", "a prompt cannot be put in front of token ids")
-    return [version.prompts[name] + text for text in texts]
+    return [prompt + text for text in texts]
 
 
 def _tokens(

@@ -10,10 +10,9 @@ import asyncio
 import json
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from functools import partial
 from queue import SimpleQueue
 from typing import Any, TypeAlias
 
@@ -21,8 +20,9 @@ import numpy as np
 from tokenizers import Encoding, Tokenizer
 
 from ternarybert.errors import OptionError, suggest
+from ternarybert.runtime.embedder import Embedder
 from ternarybert.runtime.load import load
-from ternarybert.runtime.model import POOLINGS, Answerer, Classifier, Model, Tagger
+from ternarybert.runtime.model import POOLINGS, Answerer, Classifier, Model, Tagger, unit
 from ternarybert.runtime.network import Floats, Output
 from ternarybert.runtime.text import Text
 from ternarybert.serve.batching import BatchQueue, EngineJob, QueuedRunner
@@ -32,7 +32,7 @@ from ternarybert.serve.settings import ServerSettings
 
 TextOrIds: TypeAlias = Text | list[int]
 
-_LONG = 2000  # characters; beyond it tokenizing takes so long that other Python threads must be able to run
+_LONG = 2000  # characters; beyond it tokenizing takes so long that neither the engine nor other threads should wait
 _MODEL_KINDS = ((Answerer, "qa"), (Tagger, "ner"), (Classifier, "classifier"))
 
 
@@ -79,6 +79,8 @@ class ModelVersion:
         if isinstance(model, Answerer):
             model.runner = self.runner
         self.sizes, self.prompts = self._engine.sizes, _prompts(model)
+        self._embedder = model if isinstance(model, Embedder) and settings.pooling is None else None
+        self.pooling = settings.pooling or (self._embedder.modules.pooling if self._embedder else "mean")
         self._tokenizers: dict[str, Tokenizer] = {}
         self._lock = threading.Lock()
         self._users, self._retired = 0, False
@@ -105,6 +107,36 @@ class ModelVersion:
     def _close_if_unused(self) -> None:
         if self._retired and not self._users:
             self.queue.close()
+
+    @property
+    def vector_output(self) -> Output:
+        """The engine's output that a text's vector is made of."""
+        return self._embedder.state_output if self._embedder else POOLINGS[self.pooling]
+
+    @property
+    def width(self) -> int:
+        """The number of dimensions of a vector."""
+        if self._embedder:
+            return self._embedder.width
+        return self.sizes.dense if self.pooling == "pooler" else self.sizes.hidden
+
+    def prompt(self, name: str | None) -> str:
+        """The prefix of this name; without a name the embedder's own, if it has one."""
+        if name is None:
+            return self._embedder.modules.prompt() if self._embedder else ""
+        if name not in self.prompts:
+            known = ", ".join(sorted(self.prompts)) or "none"
+            raise RequestFailure("Tokenizer", f"the model has no prompt of this name; it has: {known}")
+        return self.prompts[name]
+
+    def vectors(self, rows: list[Floats], prompt: str, dimensions: int | None, normalize: bool) -> Floats:
+        """The vectors of texts from their rows of `vector_output`, as `encode` gives them."""
+        vectors = self._embedder.vectors(rows, prompt) if self._embedder else np.concatenate(rows)
+        if dimensions is not None:
+            vectors = np.ascontiguousarray(vectors[:, :dimensions])
+        elif self._embedder and self._embedder.modules.normalizes:
+            return vectors
+        return unit(vectors) if normalize else vectors
 
     def tokenizer(self, kind: str) -> Tokenizer:
         """A copy of the tokenizer that truncates on the `left`, or with `whole` not at all."""
@@ -139,8 +171,7 @@ class ModelVersion:
         return EngineInput(sequences, encodings if offsets else [])
 
     def _encode(self, texts: list[Text], offsets: bool, left: bool) -> list[Encoding]:
-        characters = sum(len(text) if isinstance(text, str) else len(text[0]) + len(text[1]) for text in texts)
-        if not left and characters <= _LONG:
+        if not left and characters(texts) <= _LONG:
             return self.model.text.encode(texts, offsets=offsets)
         tokenizer = self.tokenizer("left") if left else self.model.text.tokenizer
         return list((tokenizer.encode_batch if offsets else tokenizer.encode_batch_fast)(texts))
@@ -173,13 +204,13 @@ class ServedModel:
     def load(self) -> Model:
         """Read and check the folder."""
         settings = self._settings
-        if settings.pooling not in ("mean", "cls", "pooler"):
+        if settings.pooling not in (None, "mean", "cls", "pooler"):
             raise OptionError(
                 f"unknown pooling '{settings.pooling}'{suggest(settings.pooling, ('mean', 'cls', 'pooler'))}"
             )
         options = {"num_threads": settings.threads, "kernel": settings.kernel, "max_length": settings.max_length}
         model = load(self._folder, **options)  # type: ignore[arg-type]
-        if settings.pooling == "pooler" and type(model) is Model and not model.runner.sizes.dense:
+        if settings.pooling == "pooler" and model.output is None and not model.runner.sizes.dense:
             raise OptionError(f"the model '{self.name}' has no pooler; use --pooling mean or cls")
         return model
 
@@ -197,10 +228,58 @@ class ServedModel:
         assert self._version is not None, "not started"
         return self._version
 
-    @property
-    def pooled(self) -> Output:
-        """The engine's output that is a text's vector."""
-        return POOLINGS[self._settings.pooling]
+
+class TextRequest:
+    """The texts of a request on their way through the tokenizer and the queue; `future` gets rows and encodings."""
+
+    def __init__(
+        self,
+        record: RequestRecord,
+        version: ModelVersion,
+        texts: Sequence[TextOrIds],
+        output: Output,
+        options: Mapping[str, Any],
+    ) -> None:
+        self._record, self._version, self._texts = record, version, texts
+        self._output, self._options = output, options
+        self._loop = asyncio.get_running_loop()
+        self._encodings: list[Encoding] = []
+        self.future: asyncio.Future[tuple[list[Floats], list[Encoding]]] = self._loop.create_future()
+
+    def tokenize(self) -> list[tuple[Any, Any]]:
+        """The sequences of the texts; a RequestFailure if there are none."""
+        start = time.perf_counter()
+        try:
+            given = self._version.encode(self._texts, **self._options)
+        except Exception as error:
+            raise _tokenizer_failure(error) from None
+        self._encodings = given.encodings
+        self._record.tokens = sum(len(ids) for ids, _ in given.sequences)
+        self._record.tokenization = time.perf_counter() - start
+        return given.sequences
+
+    def tokenize_first(self) -> None:
+        """Tokenize in the calling thread, then queue."""
+        try:
+            sequences = self.tokenize()
+        except RequestFailure as failure:
+            self._loop.call_soon_threadsafe(_settle, self.future, None, failure)
+        else:
+            self.queue(lambda: sequences)
+
+    def queue(self, prepare: Callable[[], list[tuple[Any, Any]]]) -> None:
+        """Wait for the engine; `prepare` gives the sequences when it is their turn."""
+        job = EngineJob([], self._output, self._finish, self._loop, prepare=prepare, size=len(self._texts))
+        self._record.cancel.append(lambda: self._version.queue.cancel(job))
+        if not self._record.cancelled:
+            self._version.queue.put(job)
+
+    def _finish(self, job: EngineJob) -> None:
+        self._record.queue, self._record.inference = job.waited, job.inference
+        failure = job.error
+        if failure is not None and not isinstance(failure, RequestFailure):
+            failure = RequestFailure("Backend", "the engine failed")
+        _settle(self.future, (job.rows, self._encodings), failure)
 
 
 class RequestRunner:
@@ -232,30 +311,13 @@ class RequestRunner:
         limit: int | None = None,
     ) -> tuple[list[Floats], list[Encoding]]:
         """The rows of the output for each text, and the encodings of texts whose offsets are needed."""
-        loop = asyncio.get_running_loop()
-        future: asyncio.Future[tuple[list[Floats], list[Encoding]]] = loop.create_future()
-
-        def prepare() -> None:
-            start = time.perf_counter()
-            try:
-                given = version.encode(texts, truncate=truncate, left=left, limit=limit or self._settings.max_tokens)
-            except Exception as error:
-                loop.call_soon_threadsafe(_settle, future, None, _tokenizer_failure(error))
-                return
-            record.tokens = sum(len(ids) for ids, _ in given.sequences)
-            record.tokenization = time.perf_counter() - start
-            job = EngineJob(given.sequences, output, partial(finish, given.encodings), loop)
-            record.cancel.append(lambda: version.queue.cancel(job))
-            if not record.cancelled:
-                version.queue.put(job)
-
-        def finish(encodings: list[Encoding], job: EngineJob) -> None:
-            record.queue, record.inference = job.waited, job.inference
-            failure = None if job.error is None else RequestFailure("Backend", "the engine failed")
-            _settle(future, (job.rows, encodings), failure)
-
-        self._prepare.put(prepare)
-        return await future
+        options = {"truncate": truncate, "left": left, "limit": limit or self._settings.max_tokens}
+        request = TextRequest(record, version, texts, output, options)
+        if characters(texts) <= _LONG:  # the engine's thread tokenizes it, with whatever else is waiting
+            request.queue(request.tokenize)
+        else:
+            self._prepare.put(request.tokenize_first)
+        return await request.future
 
     async def call(self, record: RequestRecord, function: Callable[..., Any], *arguments: Any) -> Any:
         """What a function returns that runs in a thread for tokenizing."""
@@ -279,6 +341,11 @@ class RequestRunner:
             return answers
 
         return list(await _in_thread(self._answering, record, work))
+
+
+def characters(texts: Sequence[TextOrIds]) -> int:
+    """The size of a request; a token id counts as one."""
+    return sum(len(text[0]) + len(text[1]) if isinstance(text, tuple) else len(text) for text in texts)
 
 
 async def _in_thread(pool: ThreadPoolExecutor, record: RequestRecord, function: Callable[..., Any], *given: Any) -> Any:

@@ -225,7 +225,7 @@ class TimedProtocol(HttpToolsProtocol):
 
     def connection_made(self, transport: Any) -> None:
         """Expect a request."""
-        super().connection_made(transport)
+        super().connection_made(JoinedWrites(transport, self.loop))  # type: ignore[arg-type]
         self._expect_headers()
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -258,6 +258,37 @@ class TimedProtocol(HttpToolsProtocol):
     def _expect_headers(self) -> None:
         self._header_bytes = 0
         self._header_timer = self.loop.call_later(self._header_seconds, self.transport.close)
+
+
+class JoinedWrites:
+    """A transport that sends at once what one turn of the event loop writes.
+
+    uvicorn writes the head of a response and its body one after the other. Sending is the dearest part of a short
+    request in this process, and the client would wake twice.
+    """
+
+    def __init__(self, transport: asyncio.Transport, loop: asyncio.AbstractEventLoop) -> None:
+        self._transport, self._loop = transport, loop
+        self._parts: list[bytes] = []
+
+    def write(self, data: bytes) -> None:
+        """Send it with everything else that is written before the loop goes on."""
+        if not self._parts:
+            self._loop.call_soon(self._flush)
+        self._parts.append(data)
+
+    def close(self) -> None:
+        """Close it when all is sent."""
+        self._flush()
+        self._transport.close()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._transport, name)
+
+    def _flush(self) -> None:
+        if self._parts:
+            self._transport.write(b"".join(self._parts))
+            self._parts.clear()
 
 
 def _listen(settings: ServerSettings) -> socket.socket:

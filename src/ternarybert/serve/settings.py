@@ -23,7 +23,7 @@ class ServerSettings:
     threads: int | None = None  # of each worker's engine; None: the cores divided among the workers
     kernel: str | None = None
     max_length: int | None = None
-    pooling: str = "mean"
+    pooling: str | None = None  # None: as the folder of an embedder says, else the mean
     truncate: bool = False  # what happens to texts that are too long, if a request does not say
     max_batch_tokens: int = 2048
     max_requests: int = 128  # accepted at a time, running and waiting, by each worker
