@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 from tokenizers import Tokenizer, models, pre_tokenizers
 
 from ternarybert.data.squad.questions import GoldAnswer, Question
-from ternarybert.data.squad.windows import FIRST_TOKEN, UNKNOWN, Windower, _cuts
+from ternarybert.data.squad.windows import FIRST_TOKEN, UNKNOWN, Windower, window_cuts
 from ternarybert.errors import DataError
 
 from .squad_made import bytelevel, made_questions, made_tokenizer, wordpiece
@@ -84,7 +84,7 @@ def bert_windows(total, room, stride):
 @settings(deadline=None)  # a busy machine is no error
 @given(st.integers(1, 120), st.integers(1, 40), st.integers(1, 50))
 def test_windows_and_owners_are_those_of_bert(total, room, stride):
-    firsts, borders = _cuts(total, room, stride)
+    firsts, borders = window_cuts(total, room, stride)
     wanted, owner = bert_windows(total, room, stride)
     assert firsts == wanted
     assert np.repeat(np.arange(len(firsts)), np.diff(borders)).tolist() == owner.tolist()

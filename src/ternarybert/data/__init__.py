@@ -13,6 +13,8 @@ from ternarybert.data.classification import ClassificationTask
 from ternarybert.data.embedding import EmbeddingTask, load_texts
 from ternarybert.data.glue import GLUE, glue_task, load_glue
 from ternarybert.data.labels import align_labels
+from ternarybert.data.multi_label import MultiLabelTask, load_multi_label
+from ternarybert.data.reranking import RerankingTask, load_rankings
 from ternarybert.data.squad.task import (
     SQUAD,
     QuestionAnsweringTask,
@@ -24,23 +26,30 @@ from ternarybert.data.squad.task import (
 )
 from ternarybert.data.table import load_table
 from ternarybert.data.task import Task, TaskData
+from ternarybert.data.token_classification import TokenClassificationTask, load_tags
 
 __all__ = [
     "GLUE",
     "SQUAD",
     "ClassificationTask",
     "EmbeddingTask",
+    "MultiLabelTask",
     "QuestionAnsweringTask",
+    "RerankingTask",
     "Task",
     "TaskData",
+    "TokenClassificationTask",
     "align_labels",
     "answering_task",
     "glue_task",
     "hold_out",
     "load_glue",
+    "load_multi_label",
     "load_questions",
+    "load_rankings",
     "load_squad",
     "load_table",
+    "load_tags",
     "load_task",
     "load_texts",
     "squad_task",

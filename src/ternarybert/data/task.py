@@ -1,10 +1,8 @@
 """A data set as the rest of the package sees it: a `Task` gives its meaning, a `TaskData` holds its examples.
 
-There is one subclass of `Task` for each kind of task: `ClassificationTask` (classes or a number for a text),
-`QuestionAnsweringTask` (a span of a text as the answer to a question) and `EmbeddingTask` (a vector for a text). A new
-kind needs a subclass in a module of its
-own here, a loader (`load_task`, cli/data.py), a head in `training/heads/` and an entry in `runtime/evaluate.py`. The
-training loop, checkpoints and reports do not depend on the kind.
+There is one subclass of `Task` for each kind of task, listed below. A new kind needs a subclass in a module of its own
+here, a loader (cli/data.py), an entry in `data/kinds.py`, a head in `training/heads/` and an entry in
+`runtime/evaluate.py`. The training loop, checkpoints and reports do not depend on the kind.
 
 What an example is, and what a model predicts for it, is up to the kind:
 
@@ -13,6 +11,9 @@ What an example is, and what a model predicts for it, is up to the kind:
 | classification       | a `Dataset` of texts  | logits (N, classes)      |
 | question answering   | a list of `Question`  | a list of `Prediction`   |
 | embedding            | a `Dataset` of texts  | vectors (N, dimensions)  |
+| token classification | a list of `Sentence`  | a list of tags for each  |
+| multi-label          | a `Dataset` of texts  | `LabelChoices`           |
+| reranking            | a `Dataset` of pairs  | logits (N, 1)            |
 
 Nothing here imports torch, so that packed models are scored without it.
 """

@@ -144,7 +144,7 @@ class Windower:
         answer = _answer_tokens(question, tokens)
         at = len(self._frame.before) + len(question_ids) + len(self._frame.between)
         stride = min(self.stride, max(1, room // 2))  # short windows overlap too, or answers would be cut in two
-        firsts, borders = _cuts(total, room, stride)
+        firsts, borders = window_cuts(total, room, stride)
         for first, owned in zip(firsts, pairwise(borders), strict=True):
             count = min(room, total - first)
             label = _label(answer, first, count, at)
@@ -161,7 +161,7 @@ def _frame(tokenizer: Tokenizer) -> PairFrame:
     return frame
 
 
-def _cuts(total: int, room: int, stride: int) -> tuple[list[int], list[int]]:
+def window_cuts(total: int, room: int, stride: int) -> tuple[list[int], list[int]]:
     """Where the windows begin, and the borders between the tokens that belong to one and to the next.
 
     Between two windows that begin at f and g and hold `room` tokens, token t is g's when its distance t - g to g's
