@@ -19,11 +19,12 @@ from torch import Tensor
 from torch.utils.data import DataLoader
 from transformers import DataCollatorWithPadding, PreTrainedModel, PreTrainedTokenizerBase
 
-from ternarybert.data.squad.windows import Window
 from ternarybert.data.task import Task, TaskData
 from ternarybert.families import max_tokens
 
 LENGTH = "length"  # column with the number of tokens of a row
+TOKEN_LABELS = "token_labels"  # column with a label for each token of a row; in a batch they are its labels
+IGNORED = -100  # the label of a token that does not count
 POOL = 50  # batches that are sorted by length together: more means less padding, fewer means more randomness
 Batch = dict[str, Tensor]
 Logits = NDArray[np.float32]
@@ -32,14 +33,14 @@ _CACHED_PAIRS = 2**17  # pairs of tokens in a batch: with 12 heads, 6 MB of atte
 
 @dataclass(frozen=True)
 class TokenizedData:
-    """The inputs of a model for a task's examples. For question answering, a row is a window."""
+    """The inputs of a model for a task's examples. For questions and words, a row is a window."""
 
     data: TaskData[Any]
     train: Dataset | None
     evals: dict[str, Dataset]
     tokenizer: PreTrainedTokenizerBase
     max_length: int
-    windows: dict[str, list[Window]] = field(default_factory=dict)  # of each evaluation set
+    windows: dict[str, list[Any]] = field(default_factory=dict)  # of each evaluation set, where texts are cut
 
     @property
     def train_rows(self) -> Dataset:
@@ -65,7 +66,12 @@ class Collator:
 
     def __call__(self, rows: list[dict[str, Any]]) -> Batch:
         """One batch of tensors."""
-        batch: Batch = self.pad([{k: v for k, v in row.items() if k != LENGTH} for row in rows])
+        batch: Batch = self.pad([{k: v for k, v in row.items() if k not in (LENGTH, TOKEN_LABELS)} for row in rows])
+        if TOKEN_LABELS in rows[0]:
+            labels = batch["input_ids"].new_full(batch["input_ids"].shape, IGNORED)
+            for i, row in enumerate(rows):
+                labels[i, : len(row[TOKEN_LABELS])] = torch.as_tensor(row[TOKEN_LABELS])
+            batch["labels"] = labels
         return batch
 
 
@@ -151,7 +157,7 @@ def predict_logits(
     order = np.argsort(rows[LENGTH], kind="stable")
     lengths = np.asarray(rows[LENGTH])[order]
     done = np.cumsum(lengths)
-    rows = rows.remove_columns([c for c in rows.column_names if c == "labels"])
+    rows = rows.remove_columns([c for c in rows.column_names if c in ("labels", TOKEN_LABELS)])
     collate, logits = Collator(tokenizer), []
     was_training = model.training
     model.eval()

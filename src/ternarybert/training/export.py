@@ -14,7 +14,11 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
+from ternarybert.data.kinds import model_kind
+from ternarybert.data.multi_label import MULTI_LABEL, SECTION
+from ternarybert.data.reranking import RERANKING
 from ternarybert.data.squad.task import ANSWERING
+from ternarybert.data.token_classification import TOKEN_CLASSIFICATION
 from ternarybert.packed import PackedModel, PackedTensor
 from ternarybert.packed.inspect import inspect_model
 from ternarybert.packed.tensor import as_float32
@@ -42,7 +46,7 @@ def model_card(name: str, model: PackedModel, report: RunReport) -> str:
     )
     return f"""---
 library_name: ternarybert
-tags: [ternarybert, quantization, {report.bits}]{_pipeline_tag(report)}
+tags: [ternarybert, quantization, {report.bits}]{_pipeline_tag(model, report)}
 ---
 # {name}
 
@@ -68,7 +72,7 @@ model = {auto}.from_pretrained("{name}")
 
 **Without that import transformers only warns and loads random weights.** `ternarybert.load_torch("{name}")` registers
 the format for you.
-{_answering(model)}{_embedding(name, report)}"""
+{_answering(model)}{_embedding(name, report)}{_words(name, model)}{_thresholds(model)}{_ranking(name, model)}"""
 
 
 def head_name(model: PackedModel) -> str:
@@ -99,8 +103,62 @@ def _is_embedder(report: RunReport) -> bool:
     return "cosine" in report.best.scores
 
 
-def _pipeline_tag(report: RunReport) -> str:
-    return "\npipeline_tag: sentence-similarity" if _is_embedder(report) else ""
+_PIPELINES = {
+    TOKEN_CLASSIFICATION: "token-classification",
+    RERANKING: "text-ranking",
+    MULTI_LABEL: "text-classification",
+}
+
+
+def _pipeline_tag(model: PackedModel, report: RunReport) -> str:
+    name = "sentence-similarity" if _is_embedder(report) else _PIPELINES.get(model_kind(model.config) or "")
+    return "" if name is None else f"\npipeline_tag: {name}"
+
+
+def _words(name: str, model: PackedModel) -> str:
+    """For taggers: entities with their characters."""
+    if model_kind(model.config) != TOKEN_CLASSIFICATION:
+        return ""
+    return f"""
+Entities of a text of any length, with their characters, without torch:
+
+```python
+for entity in ternarybert.load("{name}").predict(text).entities:
+    print(entity.label, entity.text, entity.start, entity.end)
+```
+
+A word has the tag of its first piece. `f1` in the table is that of entities, as `seqeval` counts them; `agreement` is
+the F1 with the teacher's entities.
+"""
+
+
+def _thresholds(model: PackedModel) -> str:
+    """For several labels: from which probability on each applies."""
+    section = model.config.get(SECTION)
+    if section is None:
+        return ""
+    rows = "\n".join(f"| {label} | {value:.3f} |" for label, value in section["thresholds"].items())
+    return f"""
+A label applies from this probability on, found on the first evaluation set (`config.json`, `{SECTION}`):
+
+| label | threshold |
+|---|---|
+{rows}
+"""
+
+
+def _ranking(name: str, model: PackedModel) -> str:
+    """For rerankers: texts in the order of their relevance."""
+    if model_kind(model.config) != RERANKING:
+        return ""
+    return f"""
+Texts by how well they answer a query, without torch and, after the import above, with sentence-transformers:
+
+```python
+ranked = ternarybert.load("{name}").rank(query, texts)
+ranked = CrossEncoder("{name}").rank(query, texts)
+```
+"""
 
 
 def _embedding(name: str, report: RunReport) -> str:

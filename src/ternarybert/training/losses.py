@@ -47,11 +47,12 @@ def distillation_losses(
     weights: Mapping[str, float],
     layers: Sequence[int],
     variances: TeacherVariances | None = None,
+    labels: Tensor | None = None,
 ) -> dict[str, Tensor]:
     """The terms of L_trm and L_pred whose weight is not 0, without their weights.
 
     `layers` are the teacher's layers that the student's learn from, counted from 1; with their `variances` squared
-    errors are relative.
+    errors are relative. Some heads see in the `labels` which tokens count.
     """
     terms: dict[str, Tensor] = {}
     real = mask if distill.masked else None
@@ -64,7 +65,8 @@ def distillation_losses(
         ours, theirs = list(student.attentions), [teacher.attentions[layer - 1] for layer in layers]
         terms["attention"] = _attention_term(ours, theirs, mask, distill, variances)
     if weights["logits"]:
-        terms["logits"] = head.loss_pred(student.logits, teacher.logits, real, distill.sce)
+        counted = head.counted(mask, labels) if distill.masked else None
+        terms["logits"] = head.loss_pred(student.logits, teacher.logits, counted, distill.sce)
         if variances is not None and getattr(head.task, "regression", False):
             terms["logits"] = terms["logits"] / variances.logits
     return terms
@@ -202,6 +204,26 @@ def loss_labels_spans(logits: Tensor, labels: Tensor, mask: Tensor) -> Tensor:
     flat = without_padded_tokens(logits, mask).flatten(0, 1)  # (2B, n)
     known = (labels >= 0).sum().clamp(min=1)  # without any the loss is 0 rather than 0/0
     return functional.cross_entropy(flat, labels.flatten(), ignore_index=-1, reduction="sum") / known
+
+
+def loss_pred_words(student: Tensor, teacher: Tensor, mask: Tensor | None, reduction: str = "example") -> Tensor:
+    """L_pred = SCE of logits (B, C, n), a mean over a row's words, which `mask` (B, n) marks, and over the rows."""
+    each = -(teacher.softmax(1) * student.log_softmax(1)).sum(1)  # (B, n)
+    if reduction == "element":
+        each = each / student.shape[1]
+    return each.mean() if mask is None else _mean_of_rows(each, mask)
+
+
+def loss_labels_words(logits: Tensor, labels: Tensor, ignored: int) -> Tensor:
+    """Cross-entropy of logits (B, C, n) and labels (B, n), a mean over a row's words and over the rows."""
+    each = functional.cross_entropy(logits, labels, ignore_index=ignored, reduction="none")
+    return _mean_of_rows(each, labels != ignored)
+
+
+def _mean_of_rows(values: Tensor, mask: Tensor) -> Tensor:
+    """The mean over what `mask` marks in each row, and over the rows; a row without any counts as 0."""
+    real = mask.to(values.dtype)
+    return ((values * real).sum(1) / real.sum(1).clamp(min=1)).mean()
 
 
 def without_padded_tokens(logits: Tensor, mask: Tensor) -> Tensor:

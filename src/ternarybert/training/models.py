@@ -20,8 +20,11 @@ from transformers.trainer_utils import set_seed
 
 import ternarybert
 from ternarybert import packed
+from ternarybert.data.classification import CLASSIFICATION
+from ternarybert.data.kinds import model_kind
+from ternarybert.data.multi_label import MULTI_LABEL
 from ternarybert.errors import HubError, UnsupportedModelError, suggest_path
-from ternarybert.training.heads import ClassificationHead, EmbeddingHead, Head
+from ternarybert.training.heads import HEADS, ClassificationHead, EmbeddingHead, Head
 from ternarybert.training.heads.embedding import modules_folder
 
 _log = logging.getLogger(__name__)
@@ -36,9 +39,15 @@ def load_config(model: str | Path, **changes: Any) -> Any:
 def trained_config(model: str | Path, head: Head[Any] | type[Head[Any]]) -> Any:
     """The configuration of a model with a head of this kind; an error if it has none."""
     config = load_config(model)
-    if config.problem_type == "multi_label_classification":
+    several = config.problem_type == "multi_label_classification"
+    if several and head.kind == CLASSIFICATION:
         raise UnsupportedModelError(
-            f"'{model}' gives several labels per text (problem_type is '{config.problem_type}'), which is not supported"
+            f"'{model}' gives several labels per text (problem_type is '{config.problem_type}'): "
+            "give it data with lists of labels"
+        )
+    if head.kind == MULTI_LABEL and not several:
+        raise UnsupportedModelError(
+            f"'{model}' does not give several labels per text: give it data with one label each"
         )
     names = config.architectures or []
     if not head.fits(names):
@@ -62,7 +71,7 @@ _WITHOUT_HEAD = "fine-tune it (ternarybert finetune), or make it an embedder (te
 
 # What models with other heads do, and what can be done with them. A kind that can be trained one day leaves this table.
 _OTHER_KINDS = {
-    "ForTokenClassification": "it labels words (named entities, for instance); such models cannot be ternarized yet",
+    "ForTokenClassification": "it labels words (named entities, for instance): give it data with tokens and tags",
     "ForQuestionAnswering": "it answers questions: give it data with the columns question, context and answers",
     "ForSequenceClassification": "it classifies texts: give it data with texts and labels",
     "ForMultipleChoice": "it chooses between answers, and such models cannot be ternarized",
@@ -78,9 +87,15 @@ def _other_kind(model: str | Path, architectures: Sequence[str]) -> str | None:
     return next((text for end, text in _OTHER_KINDS.items() if any(name.endswith(end) for name in architectures)), None)
 
 
+def trained_kind(model: str | Path) -> str | None:
+    """The kind of task that a model was trained for; None for an encoder without a head."""
+    return model_kind(load_config(model).to_dict(), model)
+
+
 def label_names(model: str | Path) -> list[str]:
-    """The names of a classifier's labels in the order of its ids; a regression model has a single one."""
-    return [str(name) for _, name in sorted(trained_config(model, ClassificationHead).id2label.items())]
+    """The names of a model's labels in the order of its ids; a regression model has a single one."""
+    head = HEADS.get(trained_kind(model) or CLASSIFICATION, ClassificationHead)
+    return [str(name) for _, name in sorted(trained_config(model, head).id2label.items())]
 
 
 def load_trained(model: str | Path, head: Head[Any]) -> PreTrainedModel:

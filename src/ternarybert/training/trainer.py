@@ -192,7 +192,9 @@ class Trainer:
         student = self.student_outputs(inputs, weights, teacher if any(fed) else None, fed)
         if teacher is not None:
             distill, layers = self.recipe.distill, self.teacher_layers
-            terms = distillation_losses(self.head, student, teacher, mask, distill, weights, layers, self.variances)
+            terms = distillation_losses(
+                self.head, student, teacher, mask, distill, weights, layers, self.variances, labels
+            )
         if weights["labels"]:
             if labels is None:
                 raise DataError("the recipe has a weight for labels (distill.labels), but the data have none")

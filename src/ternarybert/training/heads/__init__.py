@@ -11,12 +11,33 @@ from ternarybert.data.task import Task
 from ternarybert.training.heads.base import Head
 from ternarybert.training.heads.classification import ClassificationHead
 from ternarybert.training.heads.embedding import EmbeddingHead
+from ternarybert.training.heads.multi_label import MultiLabelHead
 from ternarybert.training.heads.question_answering import QuestionAnsweringHead
+from ternarybert.training.heads.reranking import RerankingHead
+from ternarybert.training.heads.token_classification import TokenClassificationHead
 
-__all__ = ["HEADS", "ClassificationHead", "EmbeddingHead", "Head", "QuestionAnsweringHead", "head_of"]
+__all__ = [
+    "HEADS",
+    "ClassificationHead",
+    "EmbeddingHead",
+    "Head",
+    "MultiLabelHead",
+    "QuestionAnsweringHead",
+    "RerankingHead",
+    "TokenClassificationHead",
+    "head_of",
+]
 
 HEADS: dict[str, type[Head[Any]]] = {
-    head.kind: head for head in (ClassificationHead, QuestionAnsweringHead, EmbeddingHead)
+    head.kind: head
+    for head in (
+        ClassificationHead,
+        QuestionAnsweringHead,
+        EmbeddingHead,
+        TokenClassificationHead,
+        MultiLabelHead,
+        RerankingHead,
+    )
 }
 
 

@@ -67,9 +67,13 @@ class Head(ABC, Generic[T]):
     def logits(self, outputs: Any) -> Tensor:
         """The logits among a model's outputs."""
 
+    def counted(self, mask: Tensor, labels: Tensor | None) -> Tensor:
+        """The tokens that L_pred counts; `mask` marks the real ones."""
+        return mask
+
     @abstractmethod
     def loss_pred(self, student: Tensor, teacher: Tensor, mask: Tensor | None, reduction: str) -> Tensor:
-        """L_pred; `mask` marks the real tokens, None counts padding too."""
+        """L_pred; `mask` is what `counted` gives, None counts padding too."""
 
     @abstractmethod
     def loss_labels(self, logits: Tensor, labels: Tensor, mask: Tensor) -> Tensor:

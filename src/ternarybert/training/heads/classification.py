@@ -72,7 +72,7 @@ class ClassificationHead(Head[ClassificationTask]):
 
 
 def tokenize_texts(
-    data: TaskData[ClassificationTask], tokenizer: PreTrainedTokenizerBase, max_length: int | None = None
+    data: TaskData[Any], tokenizer: PreTrainedTokenizerBase, max_length: int | None = None
 ) -> TokenizedData:
     """Token ids, segment ids and labels of every row; too long ones are truncated, the longer text of a pair first."""
     limit = min(max_length or data.task.max_length, tokenizer.model_max_length)
