@@ -89,10 +89,16 @@ def export(teacher: Path, path: Path) -> None:
 
     names = ["input_ids", "attention_mask", "token_type_ids"]
     example = tuple(torch.ones(2, 16, dtype=torch.long) for _ in names)
-    axes: Any = {name: {0: "texts", 1: "tokens"} for name in [*names, "states"]}
+    axes: Any = {name: {0: "texts", 1: "tokens"} for name in [*names, "last_hidden_state"]}
     plain = path.with_name("model.onnx")
     torch.onnx.export(
-        States(), example, str(plain), input_names=names, output_names=["states"], dynamic_axes=axes, dynamo=False
+        States(),
+        example,
+        str(plain),
+        input_names=names,
+        output_names=["last_hidden_state"],  # the name that other tools look for
+        dynamic_axes=axes,
+        dynamo=False,
     )
     quantize_dynamic(plain, path, per_channel=True, weight_type=QuantType.QInt8)
 

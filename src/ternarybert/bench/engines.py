@@ -22,7 +22,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ternarybert.bench.inputs import CHECK, TokenBatch, make_tokens, read_inputs
+from ternarybert.bench.inputs import (
+    CALIBRATION_TEXTS,
+    CHECK,
+    TokenBatch,
+    make_tokens,
+    pad_tokens,
+    read_inputs,
+    read_sequences,
+)
 from ternarybert.bench.process import Handler, Reply, peak_memory, resident_memory, serve
 from ternarybert.families import HeadKind
 from ternarybert.packed.hf_folder import read_config
@@ -31,6 +39,7 @@ Result = NDArray[np.float32]
 RunBatch = Callable[[TokenBatch], Result]
 
 PACKED, PLAIN = "packed", "plain"  # folders of a run: the packed model and a float32 one
+_CALIBRATION_ROWS = 256  # texts, where there are real ones
 CALIBRATION = 8  # random batches for engines with fixed activation ranges; only speed matters
 _MIN_REPEATS = 3  # of a batch in a round
 
@@ -157,14 +166,12 @@ def _openvino(run: Path, threads: int) -> RunBatch:
 
         fix = OverflowFix.ENABLE if _saturates() else OverflowFix.DISABLE
         model = core.read_model(_onnx(run))
-        vocabulary = _vocabulary(run)
-        # With padding: calibration fixes all ranges, including that of the mask.
-        batches = [make_tokens([64, 128, 17, 90], vocabulary, seed).feed() for seed in range(CALIBRATION)]
+        batches = _calibration(run)
         model = nncf.quantize(
             model,
             nncf.Dataset(batches),
             model_type=nncf.ModelType.TRANSFORMER,
-            subset_size=CALIBRATION,
+            subset_size=len(batches),
             advanced_parameters=AdvancedQuantizationParameters(overflow_fix=fix),
         )
         openvino.save_model(model, path, compress_to_fp16=False)
@@ -200,8 +207,13 @@ def _saturates() -> bool:
     return not {"avx512vnni", "avx_vnni"} & cpu_features()
 
 
-def _vocabulary(run: Path) -> int:
-    return int(read_config(run / PLAIN)["vocab_size"])
+def _calibration(run: Path) -> list[dict[str, NDArray[np.int64]]]:
+    """Batches with padding, because calibration fixes all ranges, including that of the mask."""
+    if (run / CALIBRATION_TEXTS).exists():
+        texts = read_sequences(run / CALIBRATION_TEXTS)[:_CALIBRATION_ROWS]
+        return [pad_tokens(texts[first : first + 4]).feed() for first in range(0, len(texts), 4)]
+    vocabulary = int(read_config(run / PLAIN)["vocab_size"])
+    return [make_tokens([64, 128, 17, 90], vocabulary, seed).feed() for seed in range(CALIBRATION)]
 
 
 OURS = "ternarybert"

@@ -14,6 +14,7 @@ from ternarybert.errors import OptionError
 
 RAGGED = "ragged"
 CHECK = "check"  # not timed: the outputs of all engines are compared on it
+CALIBRATION_TEXTS = "texts.npz"  # of a run with real texts: engines with fixed activation ranges take them from these
 SHAPES = ("1x16", "1x128", "1x384", "8x128", RAGGED)
 _FIRST_WORD = 1000  # lower ids are special tokens and unused entries of BERT's vocabulary
 
@@ -71,6 +72,27 @@ def make_tokens(lengths: list[int], vocabulary: int, seed: int = 0) -> TokenBatc
     ids = rng.integers(min(_FIRST_WORD, vocabulary // 2), vocabulary, (len(lengths), width))
     mask = (np.arange(width) < np.array(lengths)[:, None]).astype(np.int64)
     return TokenBatch(ids * mask, mask)
+
+
+def pad_tokens(sequences: list[list[int]], width: int | None = None) -> TokenBatch:
+    """A batch of given sequences, padded to the longest of them, or to `width` tokens."""
+    lengths = [len(sequence) for sequence in sequences]
+    mask = (np.arange(width or max(lengths)) < np.array(lengths)[:, None]).astype(np.int64)
+    ids = np.zeros_like(mask)
+    ids[mask.astype(bool)] = np.concatenate([np.array(sequence, np.int64) for sequence in sequences])
+    return TokenBatch(ids, mask)
+
+
+def write_sequences(path: Path, sequences: list[list[int]]) -> None:
+    """Write token ids of texts of any length."""
+    batch = pad_tokens(sequences)
+    np.savez(path, allow_pickle=False, ids=batch.ids, mask=batch.mask)
+
+
+def read_sequences(path: Path) -> list[list[int]]:
+    """Read what `write_sequences` wrote."""
+    with np.load(path) as arrays:
+        return TokenBatch(arrays["ids"], arrays["mask"]).sequences()
 
 
 def write_inputs(path: Path, shapes: tuple[str, ...], config: dict[str, Any]) -> None:

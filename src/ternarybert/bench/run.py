@@ -69,12 +69,10 @@ def bench(
     The other engines get `plain`, normally the teacher, or else the packed model unpacked. Engines that are missing
     or fail are in the result with the reason.
     """
-    engines = [_engine(name) for name in plan.engines]
-    for folder in (model, plain):
-        if folder is not None and head_kind(read_config(folder)) is not HeadKind.SEQUENCE_CLASSIFICATION:
-            raise OptionError(f"{folder} is not a text classifier; only text classifiers can be timed")
+    engines = [engine_named(name) for name in plan.engines]
+    check_classifiers(model, plain)
     on_progress("preparing the model")
-    _prepare(model, plain, run, tuple(plan.shapes))
+    prepare_run(model, plain, run, tuple(plan.shapes))
     timings = {engine.name: Timing(engine.name) for engine in engines}
     with ExitStack() as stack:
         workers = list(_start(engines, run, plan, timings, stack, on_progress))
@@ -95,13 +93,28 @@ def ratios(timings: Sequence[Timing], shape: str) -> dict[str, float]:
     return {name: ms / times[OURS] for name, ms in times.items()} if OURS in times else {}
 
 
-def _engine(name: str) -> BenchEngine:
+def check_classifiers(*folders: Path | None) -> None:
+    """Refuse models that are not text classifiers."""
+    for folder in folders:
+        if folder is not None and head_kind(read_config(folder)) is not HeadKind.SEQUENCE_CLASSIFICATION:
+            raise OptionError(f"{folder} is not a text classifier; only text classifiers can be timed")
+
+
+def engine_named(name: str) -> BenchEngine:
+    """The engine of a name, or an error that names the nearest one."""
     if name not in ENGINES:
         raise OptionError(f"unknown engine '{name}'{suggest(name, ENGINES)}")
     return ENGINES[name]
 
 
-def _prepare(model: Path, plain: Path | None, run: Path, shapes: tuple[str, ...]) -> None:
+def missing_modules(engine: BenchEngine) -> str | None:
+    """What is not installed of what an engine needs, as a reason; None if all of it is."""
+    missing = [name for name in engine.modules if importlib.util.find_spec(name) is None]
+    return f"not installed: {', '.join(missing)} (pip install 'ternarybert[bench,train]')" if missing else None
+
+
+def prepare_run(model: Path, plain: Path | None, run: Path, shapes: tuple[str, ...]) -> None:
+    """Fill the empty folder `run`: the packed model, the plain one and the batches."""
     (run / PACKED).symlink_to(model.resolve(), target_is_directory=True)
     if plain is None:
         write_plain(run / PLAIN, read(model), tokenizer=model)
@@ -121,9 +134,8 @@ def _start(
     """Load the engines one after the other, because some use files converted for another; yield those that load."""
     for engine in engines:
         timing = timings[engine.name]
-        missing = [name for name in engine.modules if importlib.util.find_spec(name) is None]
-        if missing:
-            timing.failed = f"not installed: {', '.join(missing)} (pip install 'ternarybert[bench,train]')"
+        timing.failed = missing_modules(engine)
+        if timing.failed is not None:
             continue
         on_progress(f"loading {engine.name}")
         if engine.converts:  # in another process, so that the converter's memory is not counted

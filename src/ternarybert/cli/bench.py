@@ -19,9 +19,10 @@ if TYPE_CHECKING:
 
 EXAMPLE = (
     "Example: ternarybert bench my-model-ternary --teacher my-model\n\n"
-    "Without a model: ternarybert bench --shape base --threads 2 --plot speed.png"
+    "Without a model: ternarybert bench --shape base --threads 2 --plot speed.png\n\n"
+    "Do answers depend on the batch? ternarybert bench my-model-ternary --invariance --texts texts.txt"
 )
-_MODELS, _MEASUREMENT = "Models and batches", "Measurement"
+_MODELS, _MEASUREMENT, _INVARIANCE = "Models and batches", "Measurement", "Invariance"
 
 
 class BenchOptions(JsonOption):
@@ -42,6 +43,15 @@ class BenchOptions(JsonOption):
     threads: int = option(_MEASUREMENT, "CPU threads of every engine.", default=1, min=1)
     rounds: int = option(_MEASUREMENT, "Number of rounds; engines take turns in each.", default=5, min=1)
     seconds: float = option(_MEASUREMENT, "Time per engine and batch in a round, in seconds.", default=0.5)
+    invariance: bool = option(
+        _INVARIANCE,
+        "Instead of times: how much the answers to the same texts change with batch size, order, padding, threads and "
+        "kernel.",
+        default=False,
+    )
+    texts: Path | None = option(
+        _INVARIANCE, "Texts of --invariance, one per line (a .txt file). By default random words.", "FILE"
+    )
     plot: Path | None = option(OUTPUT, "Chart to draw: a PNG, SVG or PDF file.", "FILE")
 
 
@@ -65,6 +75,10 @@ def bench(
             raise OptionError(f"--teacher {teacher} needs the packed FOLDER that was made from it")
         if folder is not None:
             refuse(f"on {folder}, which has its own shape", shape=options.shape)
+        if options.invariance:
+            _invariance(folder, options)
+            return
+        refuse("without --invariance", texts=options.texts)
         from ternarybert.bench.engines import ENGINES
         from ternarybert.bench.inputs import SHAPES
         from ternarybert.bench.report import make_report
@@ -92,6 +106,59 @@ def bench(
             console.print(f"The chart is in {plot}.", soft_wrap=True)
         if options.as_json:
             print_json(report)
+
+
+def _invariance(folder: Path | None, options: BenchOptions) -> None:
+    timing = {"threads": options.threads != 1, "rounds": options.rounds != 5, "seconds": options.seconds != 0.5}
+    refuse("with --invariance, which does not measure time", plot=options.plot, batch=options.batch, **timing)
+    from ternarybert.bench.invariance import INVARIANCE_ENGINES, measure_invariance
+
+    texts = None if options.texts is None else _read_texts(options.texts)
+    if texts is not None and folder is None:
+        raise OptionError(f"--texts {options.texts} needs a packed FOLDER; a random model has no tokenizer")
+    console = make_console(errors=True)
+    with tempfile.TemporaryDirectory(prefix="ternarybert-bench-") as made, console.status("preparing") as status:
+        work, teacher = Path(made) / "run", options.teacher
+        work.mkdir()
+        if folder is None:
+            folder, teacher = _random(Path(made), options.shape or "base")
+        with quiet():
+            report = measure_invariance(
+                folder,
+                work,
+                engines=options.engine or INVARIANCE_ENGINES,
+                texts=texts,
+                plain=teacher,
+                on_progress=status.update,
+            )
+    _show_invariance(report, make_console(errors=options.as_json))
+    if options.as_json:
+        print_json(report)
+
+
+def _read_texts(path: Path) -> list[str]:
+    from ternarybert.data.readers import read_table
+
+    table = read_table(path)
+    if table.named:
+        raise OptionError(f"--texts {path}: give a .txt file with one text per line")
+    return [str(text) for text in next(iter(table.columns.values()))]
+
+
+def _show_invariance(report: dict[str, Any], console: Console) -> None:
+    from ternarybert.bench.invariance import invariance_headings, invariance_rows
+    from ternarybert.bench.report import failures
+
+    table = make_table(*invariance_headings(report))
+    for row in invariance_rows(report):
+        table.add_row(*row)
+    what = "texts" if report["real_texts"] else "sequences of random words"
+    shortest, longest = report["lengths"]
+    console.print(f"{report['texts']:,} {what} of {shortest} to {longest} tokens, {report['cpu']}")
+    console.print(table)
+    console.print("Compared with each text alone: the largest difference of a logit, and how many labels changed.")
+    for line in failures(report):
+        console.print(line, soft_wrap=True)
 
 
 def _random(folder: Path, shape: str) -> tuple[Path, Path]:
