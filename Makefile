@@ -17,7 +17,7 @@ export PATH := $(abspath $(BIN)):$(PATH)
 
 , := ,
 .DEFAULT_GOAL := help
-.PHONY: help demo setup check test test-slow test-native sanitize emulate neon fuzz fuzz-folders cover format bench-native
+.PHONY: help demo setup check test test-slow test-integrations test-native sanitize emulate neon fuzz fuzz-folders cover format bench-native
 .PHONY: bench-quantize bench-serve lock docs screenshots clean
 
 help: ## show this menu
@@ -29,7 +29,7 @@ $(VENV)/.installed: Makefile pyproject.toml constraints.txt $(LOCK) src/ternaryb
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --upgrade pip
 	$(BIN)/python -m pip install --quiet $(PINS) \
-		--config-settings=cmake.define.TB_WERROR=ON --editable '.[train,report,serve,docs,dev]'
+		--config-settings=cmake.define.TB_WERROR=ON --editable '.[train,report,serve,export,docs,dev]'
 	@touch $@
 
 # Only what the demo needs, without the developers' tools. `make demo QUICK=1` takes 3 minutes instead of 12.
@@ -49,7 +49,7 @@ setup: $(VENV)/.installed ## make .venv with everything that development needs
 lock: ## write the lock file of this Python's development environment anew
 	rm -rf build/lock && $(PYTHON) -m venv build/lock
 	build/lock/bin/python -m pip install --quiet --upgrade pip
-	build/lock/bin/python -m pip install --quiet --constraint constraints.txt --editable '.[train,report,serve,docs,dev]'
+	build/lock/bin/python -m pip install --quiet --constraint constraints.txt --editable '.[train,report,serve,export,docs,dev]'
 	(grep '^#' constraints-3.11.txt; build/lock/bin/python -m pip freeze --exclude-editable | sed 's/+cpu//') > build/lock.txt
 	mv build/lock.txt constraints-$$(build/lock/bin/python -c 'import sys; print("%d.%d" % sys.version_info[:2])').txt
 
@@ -73,6 +73,13 @@ test: setup test-native ## the whole test suite but its slow part, on WORKERS=2 
 
 test-slow: setup ## the tests that take minutes; some measure time, so they run alone
 	$(BIN)/pytest -m slow
+
+# In an environment of its own: these libraries are large, and some bring versions of others that `make test` does not use.
+test-integrations: ## packed models in Spark, Ray, Dask, Haystack, Chroma and spaCy (Debian: openjdk-17-jre-headless)
+	test -x build/integrations/bin/python || $(PYTHON) -m venv build/integrations
+	build/integrations/bin/python -m pip install --quiet --upgrade pip
+	build/integrations/bin/python -m pip install --quiet $(PINS) --editable '.[train,dev,integrations]'
+	PATH="$(abspath build/integrations/bin):$$PATH" build/integrations/bin/pytest -m integrations tests/integrations tests/test_scale.py
 
 test-native: ## the native tests and the example in C
 	$(call CMAKE,build/native,Release)

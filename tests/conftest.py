@@ -8,6 +8,7 @@ import atexit
 import gc
 import os
 import shutil
+import signal
 import sys
 import tempfile
 from pathlib import Path
@@ -102,3 +103,26 @@ def pytest_sessionfinish(session):
     if left and session.exitstatus == pytest.ExitCode.OK:
         session.exitstatus = pytest.ExitCode.TESTS_FAILED
         session.config.get_terminal_writer().line(f"\nthe tests left behind: {', '.join(left)}", red=True)
+
+
+@pytest.fixture
+def busy():
+    """Lock an output as another process would that writes to it, until the test ends."""
+    from ternarybert.storage import lock_output
+
+    children = []
+
+    def lock(path):
+        read, write = os.pipe()
+        child = os.fork()
+        if child == 0:
+            with lock_output(path):
+                os.write(write, b"x")
+                signal.pause()
+        os.read(read, 1)
+        children.append(child)
+
+    yield lock
+    for child in children:
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)

@@ -22,16 +22,19 @@ ALLOWED = {
     "runtime": {"packed", "data"},
     "bench": {"runtime", "packed", "hf"},
     "report": {"bench", "packed", "data", "student", "training"},
+    "export": {"runtime", "packed"},
     "serve": {"runtime"},
     "embedding_evaluation": {"training", "runtime", "packed", "data"},
     "search": {"runtime", "packed", "data"},
     "mteb_model": {"runtime"},
+    "scale": {"runtime"},
+    "integrations": {"runtime"},
     "doctor": {"bench", "runtime", "packed"},
     "demo": {"bench", "training", "runtime", "packed", "data"},
 }
 ALLOWED["cli"] = set(ALLOWED)
 TOP = {"errors", "families", "recipe", "recipe_io", "numerics", "native", "locks", "storage", "__init__", "__main__"}
-TORCH_FREE = {"packed", "runtime", "data", "serve", "doctor", *TOP}
+TORCH_FREE = {"packed", "runtime", "data", "serve", "export", "doctor", "scale", "integrations", *TOP}
 HEAVY = {"torch", "transformers"}
 
 

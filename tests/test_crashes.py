@@ -1,6 +1,6 @@
 """Killed at any file event, or out of space there: nothing that was complete is lost, and the next run mends the rest.
 
-Predictions, tables, reports, the augmentation's cache, comparisons; checkpoints are in training/test_trainer.py.
+Predictions, vectors, tables, reports, the augmentation's cache, comparisons; checkpoints: training/test_trainer.py.
 """
 
 import shutil
@@ -18,7 +18,9 @@ from ternarybert.data.writers import write_table
 from ternarybert.report.page import Page, write_page
 from ternarybert.runtime import load
 from ternarybert.runtime import predict_file as prediction
+from ternarybert.runtime.encode_file import encode_file
 from tests.crashes import at_every_event, at_sizes
+from tests.embedders import packed_embedder
 from tests.runtime.folders import save_student
 
 pytestmark = pytest.mark.linux_only("processes are forked and limited")
@@ -82,6 +84,41 @@ def test_predictions(model, tmp_path, monkeypatch, crashes, kind):
     assert ended >= 2
     assert out.read_bytes() == wanted.read_bytes()
     assert names(out.parent) == ["bad.csv", out.name]
+
+
+@pytest.mark.parametrize("precision", ["float32", "int8"])
+def test_vectors(tmp_path, crashes, precision):
+    """Old vectors with their own ranges, new ones with theirs, or none; the next run cleans up and writes all."""
+    source, out = tmp_path / "in.txt", tmp_path / "out" / "vectors.npy"
+    ranges, wanted = out.with_name("vectors.npy.ranges.npy"), tmp_path / "wanted.npy"
+    folder = packed_embedder(tmp_path / "model", max_length=48)
+    out.parent.mkdir()
+    with load(folder, num_threads=1) as embedder:
+
+        def work(target=out):
+            encode_file(embedder, source, target, precision=precision, force=True)
+
+        def state():
+            return [path.read_bytes() if path.exists() else None for path in (out, ranges)]
+
+        source.write_text("".join(f"the film was good {i}\n" for i in range(12)))
+        work()
+        old = state()
+        source.write_text("".join(f"bad {i * i} times\n" for i in range(40)))
+        work(wanted)
+        for _ in crashes(work, out.parent):
+            made = state()
+            assert made[0] in (None, old[0], wanted.read_bytes())
+            assert made[0] is None or made[1] != (None if precision == "int8" else b"")
+            assert made != [old[0], ranges_of(wanted)] or precision == "float32"
+        work()
+    assert state() == [wanted.read_bytes(), ranges_of(wanted)]
+    assert names(out.parent) == [path.name for path in (out, ranges) if path.exists()]
+
+
+def ranges_of(vectors):
+    path = vectors.with_name(f"{vectors.name}.ranges.npy")
+    return path.read_bytes() if path.exists() else None
 
 
 def test_tables(tmp_path, crashes):

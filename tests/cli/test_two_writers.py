@@ -1,13 +1,12 @@
 """Two runs that write to one place: the second is refused at once, by the name of the output, and mixes nothing."""
 
 import os
-import signal
 import time
 
 import pytest
 
-from ternarybert.storage import lock_output
 from tests.cli.conftest import COLUMNS, start
+from tests.embedders import packed_embedder
 from tests.runtime.folders import save_student
 
 ANSWERS = {"id2label": {0: "joy", 1: "anger", 2: "so so"}, "label2id": {"joy": 0, "anger": 1, "so so": 2}}
@@ -18,25 +17,9 @@ def student(tmp_path_factory):
     return save_student(tmp_path_factory.mktemp("packed") / "model", "ForSequenceClassification", **ANSWERS)
 
 
-@pytest.fixture
-def busy():
-    """Another process writes to an output until the test ends."""
-    children = []
-
-    def lock(path):
-        read, write = os.pipe()
-        child = os.fork()
-        if child == 0:
-            with lock_output(path):
-                os.write(write, b"x")
-                signal.pause()
-        os.read(read, 1)
-        children.append(child)
-
-    yield lock
-    for child in children:
-        os.kill(child, signal.SIGKILL)
-        os.waitpid(child, 0)
+@pytest.fixture(scope="session")
+def embedder(tmp_path_factory):
+    return packed_embedder(tmp_path_factory.mktemp("embedder") / "model", max_length=48)
 
 
 COMMANDS = {
@@ -50,17 +33,19 @@ COMMANDS = {
     "reproduce": lambda out, encoder, **_: ["reproduce", "main", "--model", encoder, "--task", "rte", "-o", out],
     "report": lambda out, model, **_: ["report", model, "-o", out],
     "bench": lambda out, model, **_: ["bench", model, "--engine", "ternarybert", "--plot", out],
+    "encode": lambda table, out, embedder, **_: ["encode", table, "--model", embedder, "-o", out, *COLUMNS[:2]],
     "demo": lambda out, **_: ["demo", "--quick", "-o", out],
 }
 
 
 @pytest.mark.parametrize("name", COMMANDS)
-def test_the_second_of_two_runs_is_refused(fails, busy, tmp_path, table, encoder, teacher, student, name):
-    suffix = {"predict": ".csv", "augment": ".csv", "bench": ".png"}.get(name, "")
+def test_the_second_of_two_runs_is_refused(fails, busy, tmp_path, table, encoder, teacher, student, embedder, name):
+    suffix = {"predict": ".csv", "augment": ".csv", "bench": ".png", "encode": ".npy"}.get(name, "")
     out = tmp_path / f"taken{suffix}"
     busy(out)
     before = sorted(path.name for path in tmp_path.rglob("*"))
-    arguments = COMMANDS[name](table=table, out=out, encoder=encoder, teacher=teacher, model=student)
+    models = {"encoder": encoder, "teacher": teacher, "model": student, "embedder": embedder}
+    arguments = COMMANDS[name](table=table, out=out, **models)
     assert str(out) in fails(*arguments)
     assert sorted(path.name for path in tmp_path.rglob("*")) == before
 

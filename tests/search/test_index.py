@@ -97,6 +97,16 @@ def test_where_no_index_can_be_kept(folder, notes):
     assert sorted(path.name for path in notes.iterdir()) == sorted([*NOTES, INDEX_FILE])
 
 
+def test_another_run_is_writing_the_index(folder, notes, busy):
+    """The search is answered; whoever came first keeps the index."""
+    busy(notes / INDEX_FILE)
+    with load(folder) as model:
+        index = VectorIndex(notes)
+        assert embedded(index, model) == 3 and "another run" in index.messages[0]
+        assert len(index.search(model, "fun")) == 3
+    assert not (notes / INDEX_FILE).exists()
+
+
 def test_codes_are_near_their_vectors():
     vectors = unit_length(np.random.default_rng(0).normal(size=(50, 384)).astype(np.float32))
     codes, scales = quantize_rows(np.concatenate([vectors, np.zeros((1, 384), np.float32)]))

@@ -19,6 +19,7 @@ from ternarybert.errors import TernaryBertError, printable
 # In the order of the help. A command is the function of its name in the module of its name, which also has an EXAMPLE.
 COMMANDS = (
     *("demo", "finetune", "ternarize", "evaluate", "predict", "inspect", "report", "pack", "unpack", "bundle"),
+    *("export", "push"),
     *("augment", "serve", "search", "encode", "bench", "compare", "reproduce", "doctor"),
 )
 

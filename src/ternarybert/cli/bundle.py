@@ -21,14 +21,15 @@ class BundleOptions(OptionGroup):
 
 @with_options
 def bundle(
-    folder: Annotated[Path, typer.Argument(help="Packed folder to read.")],
+    folder: Annotated[Path, typer.Argument(help="Packed model to read: a folder or a hub id.")],
     out: Annotated[Path, typer.Argument(help="File to write.")],
     *,
     options: BundleOptions,
 ) -> None:
     """Write a packed model as one file, for C programs that load it from a path or from memory."""
     from ternarybert.packed.bundle import write_bundle
+    from ternarybert.runtime.installed import local_folder
 
     with handle_errors():
-        size = write_bundle(folder, out, force=options.force)
+        size = write_bundle(local_folder(folder), out, force=options.force)
     typer.echo(f"{out}: {size:,} bytes, weights, configuration and vocabulary")

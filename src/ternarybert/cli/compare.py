@@ -87,9 +87,9 @@ def compare(
         training, recipe = with_time(grid.training()), Recipe.load(methods.recipe)
         announce_download(teacher)
         with quiet():
-            from ternarybert.training.models import label_names
+            from ternarybert.training.models import label_names, trained_kind
 
-            rows = load_data(data, data.train, lambda: label_names(teacher))
+            rows = load_data(data, data.train, lambda: label_names(teacher), kind=trained_kind(teacher))
             console.print(describe(rows))
             _show_time(console, cells, training)
             training = replace(training, options=grid.run_options())

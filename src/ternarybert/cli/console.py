@@ -223,12 +223,16 @@ def quiet() -> Iterator[None]:
         _set_environment(restore, "TORCH_CPP_LOG_LEVEL", "ERROR")  # read when torch is imported
         import datasets
         import transformers
+        from huggingface_hub.utils import are_progress_bars_disabled, disable_progress_bars
         from huggingface_hub.utils import logging as hub_logging
 
         for log in (transformers.logging, datasets.logging, hub_logging):
             restore.callback(log.set_verbosity, log.get_verbosity())
             log.set_verbosity_error()
         if transformers.logging.is_progress_bar_enabled():
+            # transformers switches the bars of the hub too, on as well as off, whatever they were before.
+            if are_progress_bars_disabled():
+                restore.callback(disable_progress_bars)
             restore.callback(transformers.logging.enable_progress_bar)
             transformers.logging.disable_progress_bar()
         restore.enter_context(warnings.catch_warnings())

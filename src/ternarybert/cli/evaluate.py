@@ -163,12 +163,15 @@ def _show_vectors(report: dict[str, Any], console: Console) -> None:
 
 def _evaluate(model: str, data: DataOptions, options: EvaluateOptions) -> dict[str, Any]:
     from ternarybert.training.evaluate import evaluate as run
-    from ternarybert.training.models import is_embedder, label_names
+    from ternarybert.training.models import is_embedder, label_names, trained_kind
 
     device, batch_size = options.device or "cpu", options.batch_size or _BATCH_SIZE
     check_device(device)
     set_threads(options.threads)
-    rows = load_plain_texts(data) if is_embedder(model) else load_data(data, labels=lambda: label_names(model))
+    if is_embedder(model):
+        rows = load_plain_texts(data)
+    else:
+        rows = load_data(data, labels=lambda: label_names(model), kind=trained_kind(model))
     console = make_console(errors=True)
     console.print(describe(rows))
     with console.status("evaluating") as status:
@@ -176,6 +179,7 @@ def _evaluate(model: str, data: DataOptions, options: EvaluateOptions) -> dict[s
 
 
 def _evaluate_packed(model: str, data: DataOptions, options: EvaluateOptions) -> dict[str, Any]:
+    from ternarybert.data.kinds import model_kind
     from ternarybert.families import HeadKind, head_kind
     from ternarybert.packed import is_packed
     from ternarybert.packed.embedder_modules import has_modules
@@ -186,8 +190,11 @@ def _evaluate_packed(model: str, data: DataOptions, options: EvaluateOptions) ->
     engine, teacher = options.engine, options.teacher
     if teacher is not None and not is_packed(teacher):
         raise OptionError(f"the teacher '{teacher}' is not packed and needs --engine torch")
-    embeds = has_modules(model) and head_kind(read_config(model)) == HeadKind.NONE
-    rows = load_plain_texts(data) if embeds else load_data(data, labels=lambda: label_names(model))
+    config = read_config(model)
+    if has_modules(model) and head_kind(config) == HeadKind.NONE:
+        rows = load_plain_texts(data)
+    else:
+        rows = load_data(data, labels=lambda: label_names(model), kind=model_kind(config))
     console = make_console(errors=True)
     console.print(describe(rows))
     with console.status("evaluating") as status:

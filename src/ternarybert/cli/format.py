@@ -6,6 +6,7 @@ import json
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from ternarybert.runtime.results import Tags
     from ternarybert.runtime.text import Text
 
 NO_ANSWER = "(no answer)"
@@ -13,8 +14,10 @@ NO_ANSWER = "(no answer)"
 
 def as_line(text: Text, answer: Any, *, every: bool = False) -> str:
     """Answer, score and text, separated by tabs; the context of a question is left out."""
-    from ternarybert.runtime import Answer
+    from ternarybert.runtime import Answer, Tags
 
+    if isinstance(answer, Tags):
+        return "\t".join([*_parts(answer, every), _one_line(highlighted(answer))])
     parts = [text] if isinstance(text, str) else text[:1] if isinstance(answer, Answer) else text
     return "\t".join([*_parts(answer, every), _one_line(" | ".join(parts))])
 
@@ -49,6 +52,20 @@ def _parts(answer: Any, every: bool) -> list[str]:
         return [_ranked(answer.scores if every else {name: answer.scores[name] for name in answer.labels}) or "-"]
     entities = [f"{_one_line(entity.text)} ({entity.label} {entity.score:.4f})" for entity in answer.entities]
     return [", ".join(entities) or "-"]
+
+
+def highlighted(tags: Tags) -> str:
+    """A text with its entities in color, one color for each type."""
+    from typer import style
+
+    colors = ("cyan", "yellow", "green", "magenta", "blue", "red")
+    kinds = list(dict.fromkeys(entity.label for entity in tags.entities))
+    parts, at = [], 0
+    for entity in tags.entities:
+        color = colors[kinds.index(entity.label) % len(colors)]
+        parts += [tags.text[at : entity.start], style(tags.text[entity.start : entity.end], fg=color, bold=True)]
+        at = entity.end
+    return "".join([*parts, tags.text[at:]])
 
 
 def _ranked(scores: dict[str, float]) -> str:

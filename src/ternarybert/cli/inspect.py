@@ -41,13 +41,14 @@ class InspectOptions(JsonOption):
 @with_options
 def inspect(
     folder: Annotated[
-        Path, typer.Argument(help="Packed folder, or a plain one to see how small it would be.", metavar="FOLDER")
+        Path, typer.Argument(help="Packed folder or hub id, or a plain folder to see its size.", metavar="FOLDER")
     ],
     *,
     options: InspectOptions,
 ) -> None:
     """Show a model's tensors: shape, bits, granularity, bytes, share of zeros, range of the scales."""
     from ternarybert.packed import is_packed, read
+    from ternarybert.runtime.installed import local_folder
 
     against, plot = options.against, options.plot
     if against is None:
@@ -55,6 +56,7 @@ def inspect(
     if plot is not None and plot.is_dir():
         raise OptionError(f"--plot {plot} is a folder; name a picture in it, such as {plot / 'weights.png'}")
     with handle_errors():
+        folder = local_folder(folder)
         if packed := is_packed(folder):
             refuse(f"on {folder}, which is packed", bits=options.bits, dense=options.dense)
             model = read(folder)

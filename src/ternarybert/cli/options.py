@@ -199,7 +199,8 @@ class DataOptions(ColumnOptions, _EvaluationFile):
 
     task: str | None = option(
         DATA,
-        "Known task, instead of your own files: cola, sst2, mrpc, stsb, qqp, mnli, qnli, rte, squad or squad_v2.",
+        "Known task, instead of your own files: cola, sst2, mrpc, stsb, qqp, mnli, qnli, rte, squad or squad_v2. Or "
+        "what your files are for, where that is not plain: ner, multi-label or rerank.",
         "NAME",
     )
     data: Path | None = option(

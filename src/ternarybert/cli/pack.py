@@ -21,7 +21,10 @@ model's number of labels:
 python -c "from transformers import BertForSequenceClassification as M; \
 M.from_pretrained('released-checkpoint', num_labels=2).save_pretrained('released-checkpoint')"
 """
-_SOURCE = "Folder with float32 weights that are ternary already, as the released code saves them, or a packed folder."
+_SOURCE = (
+    "Folder with float32 weights that are ternary already, as the released code saves them, or a packed model: "
+    "a folder or a hub id."
+)
 
 
 class PackOptions(OptionGroup):
@@ -62,9 +65,11 @@ def pack(
     from ternarybert.packed.compact import compact_tokenizer, trim_positions
     from ternarybert.packed.hf_folder import TOKENIZER_FILES, copied_files, pack_plain, repack
     from ternarybert.packed.inspect import inspect_model
+    from ternarybert.runtime.installed import local_folder
     from ternarybert.storage import check_not_input
 
     with handle_errors():
+        source = local_folder(source)
         check_not_input(source, out)
         packing = "dense" if options.dense else "plain"
         if packed.is_packed(source):

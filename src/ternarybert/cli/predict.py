@@ -33,7 +33,9 @@ _CHUNK = 1 << 16  # bytes of standard input read at a time
 
 @with_options
 def predict(
-    folder: Annotated[Path, typer.Argument(help="Packed model.", metavar="FOLDER")],
+    folder: Annotated[
+        Path, typer.Argument(help="Packed model: a folder, an installed model or a hub id.", metavar="FOLDER")
+    ],
     texts: Annotated[
         list[str] | None, typer.Argument(help="Texts. By default read from standard input, one per line.")
     ] = None,
@@ -225,7 +227,7 @@ def _printer(answers: AnswerOptions) -> Callable[[Text, object], None]:
     form = as_json if answers.as_json else as_line
 
     def show(text: Text, answer: object) -> None:
-        typer.echo(form(text, answer, every=answers.every))
+        typer.echo(form(text, answer, every=answers.every))  # which drops colors where the output is no terminal
 
     return show
 

@@ -43,7 +43,9 @@ class ReportOptions(JsonOption):
 
 @with_options
 def report(
-    folders: Annotated[list[Path], typer.Argument(help="Packed folders. Several are compared.", metavar="FOLDER...")],
+    folders: Annotated[
+        list[Path], typer.Argument(help="Packed folders or hub ids. Several are compared.", metavar="FOLDER...")
+    ],
     *,
     options: ReportOptions,
 ) -> None:
@@ -56,9 +58,12 @@ def report(
         from ternarybert.report.activations import TEXTS, read_texts
         from ternarybert.report.build import build, link_figures
         from ternarybert.report.page import check_output, write_page
+        from ternarybert.runtime.installed import local_folder
         from ternarybert.storage import REPORT, REPORT_PAGE, lock_output
 
-        folder = options.output or (folders[0] / REPORT if len(folders) == 1 else Path(REPORT))
+        on_hub = not all(named.is_dir() for named in folders)  # the hub's cache is not a place for a report
+        folders = [local_folder(named) for named in folders]
+        folder = options.output or (folders[0] / REPORT if len(folders) == 1 and not on_hub else Path(REPORT))
         if folder.absolute().parent.is_dir():  # else there is nobody to mix with
             stack.enter_context(lock_output(folder.absolute()))
         check_output(folder)

@@ -86,7 +86,9 @@ class ServeEngine(OptionGroup):
     max_length: int | None = option(
         ENGINE, "Tokens of a text that are read. By default as many as the model can.", "TOKENS"
     )
-    pooling: str = option(ENGINE, "Vector of a text: mean, cls or pooler.", "NAME", default="mean")
+    pooling: str | None = option(
+        ENGINE, "Vector of a text: mean, cls or pooler. By default as an embedder's folder says, else mean.", "NAME"
+    )
     truncate: bool = option(
         ENGINE, "Truncate texts that are too long, also where a request does not ask for it.", default=False
     )

@@ -127,11 +127,11 @@ def ternarize(
 
 def _load_rows(teacher: str, data: TrainingDataOptions, pooling: str | None) -> TaskData[Any]:
     """Rows for the teacher's head, or plain texts for an embedder."""
-    from ternarybert.training.models import is_embedder, label_names
+    from ternarybert.training.models import is_embedder, label_names, trained_kind
 
     if is_embedder(teacher, pooling):
         return load_plain_texts(data, data.train, pooling)
-    return load_data(data, data.train, lambda: label_names(teacher))
+    return load_data(data, data.train, lambda: label_names(teacher), kind=trained_kind(teacher))
 
 
 @contextmanager

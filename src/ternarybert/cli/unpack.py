@@ -21,7 +21,7 @@ class UnpackOptions(OptionGroup):
 
 @with_options
 def unpack(
-    folder: Annotated[Path, typer.Argument(help="Packed folder to read.")],
+    folder: Annotated[Path, typer.Argument(help="Packed model to read: a folder or a hub id.")],
     out: Annotated[Path, typer.Argument(help="Plain folder to write.")],
     *,
     options: UnpackOptions,
@@ -29,10 +29,12 @@ def unpack(
     """Write a packed model as a plain float32 folder, for tools that cannot read packed ones."""
     from ternarybert import packed
     from ternarybert.packed.hf_folder import write_plain
+    from ternarybert.runtime.installed import local_folder
 
     with handle_errors():
-        model = packed.read(folder)
-        write_plain(out, model, tokenizer=folder, force=options.force)
+        source = local_folder(folder)
+        model = packed.read(source)
+        write_plain(out, model, tokenizer=source, force=options.force)
     typer.echo(f"{out}: the same weights in float32, readable by any tool that reads Hugging Face folders")
     bits = model.bits.rpartition("-")[2]
     if bits != "32":

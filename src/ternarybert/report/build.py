@@ -11,19 +11,22 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+import ternarybert
 from ternarybert.bench import report as bench_report
 from ternarybert.data.metrics import MAX_CONFUSION_CLASSES, mistakes
 from ternarybert.errors import DataError, OutputError
-from ternarybert.families import natural_order, short_name
+from ternarybert.families import HeadKind, head_kind, natural_order, short_name
 from ternarybert.packed.inspect import TensorStats
 from ternarybert.report import charts, weights
 from ternarybert.report.activations import TEXTS, Text, activation_parts
 from ternarybert.report.charts import Picture
 from ternarybert.report.collect import ReportModel, TrainingRun, level_shares, per_matrix, points_of, read_models
 from ternarybert.report.page import Chapter, Fact, Page, Part, ReportTable
+from ternarybert.runtime.results import Tags
 from ternarybert.storage import REPORT_PAGE, replace_file
 
 _MAX_MISTAKES = 15
+_MAX_TAGGED = 20  # texts whose entities are shown
 _TEACHER_HINT = (
     "With its teacher, a report also shows the weights before and after quantization, the error of every tensor, the "
     "distributions of hidden representations, and attention side by side: ternarybert report FOLDER --teacher TEACHER"
@@ -100,6 +103,7 @@ def chapter_of(model: ReportModel, prefix: str, texts: Sequence[Text]) -> Chapte
     parts.append(_weights(model, prefix))
     if model.before is not None:
         parts.append(Part("Weights before and after", pictures=weights.pictures(model.packed, model.before, prefix)))
+    parts += _entities(model, texts)
     if model.teacher is not None:
         parts += activation_parts(model.folder, model.teacher, texts, prefix)
     else:
@@ -144,7 +148,11 @@ def _score_part(model: ReportModel, prefix: str) -> Part:
         for metric, best in scores.items():
             values = [run.teacher.get(part, {}).get(metric), best, run.final.sets.get(part, {}).get(metric)]
             rows.append([f"{part}: {metric}", *map(score_text, values)])
-    table = ReportTable(f"Scores of task {run.task}", ["", "teacher", "packed", "last"], rows)
+    headings = ["", "teacher", "packed", "last"]
+    by_type = [row for row in rows if ": f1 " in row[0]]  # of entities or tags
+    tables = [ReportTable(f"Scores of task {run.task}", headings, [row for row in rows if row not in by_type])]
+    if by_type:
+        tables.append(ReportTable("F1 by type", headings, by_type))
     text = [
         f"The best of {len(run.evaluations)} evaluations by {run.metric} was packed. It was chosen on the same rows, "
         "so its score is optimistically biased; that of the last evaluation is not."
@@ -155,7 +163,7 @@ def _score_part(model: ReportModel, prefix: str) -> Part:
     pictures = [charts.size_accuracy(points, run.metric, f"{prefix}size")]
     settings = f"Recipe {run.recipe}, seed {run.seed}, {run.seconds / 60:.0f} minutes of training"
     versions = ", ".join(f"{name} {value}" for name, value in run.versions.items())
-    return Part("Score and size", [*text, f"{settings}; {versions}."], [table, size], pictures)
+    return Part("Score and size", [*text, f"{settings}; {versions}."], [*tables, size], pictures)
 
 
 def _sizes(model: ReportModel) -> list[tuple[str, int]]:
@@ -197,6 +205,28 @@ def _confusion(run: TrainingRun, prefix: str) -> list[Part]:
         if (rows := [[labels[i], labels[j], str(n)] for n, i, j in mistakes(counts)[:_MAX_MISTAKES]])
     ]
     return [Part("Confusion", tables=tables)]
+
+
+def _entities(model: ReportModel, texts: Sequence[Text]) -> list[Part]:
+    """What a tagger finds in the texts: entities in brackets, with their types."""
+    if head_kind(model.packed.config) != HeadKind.TOKEN_CLASSIFICATION:
+        return []
+    with ternarybert.load(model.folder) as tagger:
+        found = [tagger.predict(" ".join(text)) for text in texts[:_MAX_TAGGED]]
+    return [Part("Entities", ["Found in some texts by the packed model, in brackets."], [_tagged(found)])]
+
+
+def _tagged(found: Sequence[Tags]) -> ReportTable:
+    rows = [[str(i), _bracketed(tags), ", ".join(e.label for e in tags.entities)] for i, tags in enumerate(found, 1)]
+    return ReportTable("Entities in texts", ["text", "entities in brackets", "types"], rows)
+
+
+def _bracketed(tags: Tags) -> str:
+    parts, at = [], 0
+    for entity in tags.entities:
+        parts += [tags.text[at : entity.start], f"[{entity.text}]"]
+        at = entity.end
+    return "".join([*parts, tags.text[at:]])
 
 
 def _weights(model: ReportModel, prefix: str) -> Part:

@@ -6,6 +6,7 @@ The encoder runs in the engine; pooling, Dense, normalization and prompts are th
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -66,6 +67,18 @@ class Embedder(Model):
         options = EncodeOptions(pooling, bool(normalize), truncate_dim, precision, ranges)
         return self._encode(texts, self.modules.prompt(prompt_name, prompt), options)
 
+    @property
+    def state_output(self) -> Output:
+        """What the engine computes for a vector."""
+        return self._state(None)
+
+    def vectors(self, states: Sequence[Floats], prompt: str = "") -> Floats:
+        """The vectors of texts from their rows of `state_output`, for callers that run the engine themselves."""
+        pooled = [self._pooled(rows, prompt, None) for rows in states]
+        return self.modules.project(
+            np.concatenate(pooled) if pooled else np.empty((0, self.runner.sizes.hidden), np.float32)
+        )
+
     def encode_query(self, texts: Any, **options: Any) -> Any:
         """Embed questions, with the prompt named `query` if the model has one."""
         return self._encode(texts, self.modules.first_prompt("query"), EncodeOptions(**options))
@@ -85,12 +98,11 @@ class Embedder(Model):
         prompted = [_prompted(text, prompt) for text in given]
         if options.pooling not in (None, "max"):
             return self._plain(prompted, single, options)
-        states = self._run(prompted, self._state(options.pooling))
-        pooled = [self._pooled(rows, prompt, options.pooling) for _, _, rows in states]
-        hidden = self.runner.sizes.hidden
-        vectors = np.concatenate(pooled) if pooled else np.empty((0, hidden), np.float32)
+        states = [rows for _, _, rows in self._run(prompted, self._state(options.pooling))]
         if options.pooling is None:
-            vectors = self.modules.project(vectors)
+            return _finished(self.vectors(states, prompt), single, options)
+        pooled = [self._pooled(rows, prompt, options.pooling) for rows in states]
+        vectors = np.concatenate(pooled) if pooled else np.empty((0, self.runner.sizes.hidden), np.float32)
         return _finished(vectors, single, options)
 
     def _plain(self, texts: list[Text], single: bool, options: EncodeOptions) -> Any:

@@ -10,10 +10,9 @@ output, as OUTPUT.ranges.npy: queries need the same.
 
 from __future__ import annotations
 
-import secrets
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -23,10 +22,10 @@ from numpy.typing import NDArray
 
 from ternarybert.data.readers import Rows, import_parquet, open_rows, sample
 from ternarybert.data.table import choose_columns
-from ternarybert.errors import DataError, OptionError, OutputError
+from ternarybert.errors import DataError, OptionError, OutputError, TernaryBertError
 from ternarybert.runtime.embedder import Embedder
 from ternarybert.runtime.vectors import calibration_ranges
-from ternarybert.storage import check_output_file
+from ternarybert.storage import check_output_file, lock_output, replace_file
 
 VECTOR = "vector"  # the column of the output
 _CHUNK = 2000  # texts
@@ -63,36 +62,78 @@ def encode_file(
     start, target = time.perf_counter(), Path(output)
     if target.suffix not in (".parquet", ".npy"):
         raise OptionError(f"vectors are written to .parquet or .npy, not to '{target.name}'")
-    check_output_file(target, force=force)
-    rows = open_rows(input)
-    column = choose_columns([sample(rows)], text, None, None).texts[0] if rows.named else "text"
+    if not target.parent.is_dir():
+        raise OutputError(f"{target} cannot be written: there is no folder {target.parent}")
     options: dict[str, Any] = {"truncate_dim": truncate_dim, "prompt_name": prompt_name, "normalize": normalize}
-    total = sum(1 for _ in _checked(open_rows(input), column))
-    if not total:
-        raise DataError(f"{input} has no text to embed")
-    ranges = _ranges(model, rows, column, precision, options)
+    with lock_output(target):
+        check_output_file(target, force=force)
+        texts = _Texts.of(input, text)
+        ranges = _ranges(model, texts, options) if precision.endswith("int8") else None
 
-    def chunks() -> Iterator[tuple[list[dict[str, Any]], NDArray[Any]]]:
-        done, texts = 0, _checked(open_rows(input), column)
-        while chunk := list(islice(texts, _CHUNK)):
-            values = [row[column] for row in chunk]
-            yield chunk, model.encode(values, precision=precision, ranges=ranges, **options)
-            done += len(chunk)
-            progress(done, total)
+        def chunks() -> Iterator[tuple[list[dict[str, Any]], NDArray[Any]]]:
+            done, rows = 0, texts.rows()
+            while chunk := list(islice(rows, _CHUNK)):
+                values = [row[texts.column] for row in chunk]
+                yield chunk, model.encode(values, precision=precision, ranges=ranges, **options)
+                done += len(chunk)
+                progress(done, texts.total)
 
-    draft = target.with_name(f".{target.name}.{secrets.token_hex(4)}")
-    try:
-        width, dtype = (_write_parquet if target.suffix == ".parquet" else _write_npy)(draft, chunks(), total)
-        draft.replace(target)
-    except OSError as error:
-        raise OutputError(f"{target} cannot be written: {error.strerror or error}") from error
-    finally:
-        draft.unlink(missing_ok=True)
-    kept = None
-    if ranges is not None:
-        kept = target.with_name(f"{target.name}.ranges.npy")
-        np.save(kept, ranges)
-    return EncodeFileResult(total, width, dtype, time.perf_counter() - start, kept)
+        try:
+            with replace_file(target) as draft:
+                write = _write_parquet if target.suffix == ".parquet" else _write_npy
+                width, dtype = write(draft, chunks(), texts.total)
+                kept = _replace_ranges(target, ranges)
+        except TernaryBertError:  # some of ours are OSErrors too
+            raise
+        except OSError as error:
+            raise OutputError(f"{target} cannot be written: {error.strerror or error}") from error
+    return EncodeFileResult(texts.total, width, dtype, time.perf_counter() - start, kept)
+
+
+@dataclass(frozen=True)
+class _Texts:
+    """The rows of a file, checked, and how many there are."""
+
+    path: str | Path
+    column: str
+    total: int = 0
+
+    @classmethod
+    def of(cls, path: str | Path, column: str | None) -> _Texts:
+        texts = cls(path, _column(open_rows(path), column))
+        total = sum(1 for _ in texts.rows())
+        if not total:
+            raise DataError(f"{path} has no text to embed")
+        return replace(texts, total=total)
+
+    def rows(self) -> Iterator[dict[str, Any]]:
+        return _checked(open_rows(self.path), self.column)
+
+
+def _replace_ranges(target: Path, ranges: NDArray[np.float32] | None) -> Path | None:
+    """Write the ranges of vectors that are about to take their place, and return where.
+
+    The older vectors and their ranges go first: after a crash there is no output rather than one with other ranges.
+    """
+    path = target.with_name(f"{target.name}.ranges.npy")
+    if path.exists():
+        target.unlink(missing_ok=True)
+        path.unlink()
+    if ranges is None:
+        return None
+    with replace_file(path) as draft:
+        np.save(draft, ranges)
+    return path
+
+
+def file_texts(input: str | Path, text: str | None = None) -> list[str]:
+    """The texts of a table or text file."""
+    texts = _Texts.of(input, text)
+    return [row[texts.column] for row in texts.rows()]
+
+
+def _column(rows: Rows, text: str | None) -> str:
+    return choose_columns([sample(rows)], text, None, None).texts[0] if rows.named else "text"
 
 
 def _checked(rows: Rows, column: str) -> Iterator[dict[str, Any]]:
@@ -102,13 +143,9 @@ def _checked(rows: Rows, column: str) -> Iterator[dict[str, Any]]:
         yield row
 
 
-def _ranges(
-    model: Embedder, rows: Rows, column: str, precision: str, options: dict[str, Any]
-) -> NDArray[np.float32] | None:
-    if not precision.endswith("int8"):
-        return None
-    texts = [row[column] for row in islice(_checked(open_rows(rows.path), column), _CALIBRATION)]
-    return calibration_ranges(model.encode(texts, **options))
+def _ranges(model: Embedder, texts: _Texts, options: dict[str, Any]) -> NDArray[np.float32]:
+    first = [row[texts.column] for row in islice(texts.rows(), _CALIBRATION)]
+    return calibration_ranges(model.encode(first, **options))
 
 
 def _write_npy(path: Path, chunks: Iterator[tuple[Any, NDArray[Any]]], total: int) -> tuple[int, str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import platform
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -13,16 +13,20 @@ from typing import Any
 import numpy as np
 
 import ternarybert
-from ternarybert.data.classification import CLASSIFICATION, ClassificationTask
+from ternarybert.data.classification import CLASSIFICATION
 from ternarybert.data.embedding import EMBEDDING, EmbeddingTask, texts_of
 from ternarybert.data.evaluation import Status, evaluate_model, report_share
+from ternarybert.data.multi_label import MULTI_LABEL, LabelChoices, MultiLabelTask
+from ternarybert.data.reranking import RERANKING
 from ternarybert.data.squad.spans import Prediction
 from ternarybert.data.squad.task import QUESTION_ANSWERING, QuestionAnsweringTask
+from ternarybert.data.tagged_sentences import Sentence
 from ternarybert.data.task import TaskData
+from ternarybert.data.token_classification import TOKEN_CLASSIFICATION, TokenClassificationTask
 from ternarybert.errors import LabelError, TruncationWarning, UnsupportedModelError
 from ternarybert.runtime.embedder import Embedder
 from ternarybert.runtime.load import load
-from ternarybert.runtime.model import Answerer, Classifier, Model
+from ternarybert.runtime.model import Answerer, Classifier, Model, Tagger
 
 _CHUNK = 1024  # texts between two progress reports
 
@@ -71,9 +75,10 @@ def predict_all(
 
 
 def label_names(folder: str | Path) -> list[str]:
-    """The labels of a packed classifier, in the order of its outputs."""
+    """The labels of a packed classifier or tagger, in the order of its outputs."""
     with load(folder, num_threads=1, engine="oracle") as model:  # which has nothing to prepare
-        _require(Classifier, model, folder, CLASSIFICATION)
+        if not isinstance(model, Tagger):
+            _require(Classifier, model, folder, CLASSIFICATION)
         return list(model.labels)
 
 
@@ -102,7 +107,7 @@ def _predictions(model: Any, data: TaskData[Any], progress: Progress) -> dict[st
     return {name: predict(model, data.task, rows, partial(progress, name)) for name, rows in data.evals.items()}
 
 
-def _logits(model: Classifier, task: ClassificationTask, rows: Any, progress: Callable[[float], None]) -> Any:
+def _logits(model: Classifier, task: Any, rows: Any, progress: Callable[[float], None]) -> Any:
     """Texts are truncated to the training length, without a warning."""
     model.text.limit(min(task.max_length, model.max_length))
     texts = list(rows["text"])
@@ -117,6 +122,12 @@ def _logits(model: Classifier, task: ClassificationTask, rows: Any, progress: Ca
     return np.concatenate(parts)
 
 
+def _label_choices(
+    model: Classifier, task: MultiLabelTask, rows: Any, progress: Callable[[float], None]
+) -> LabelChoices:
+    return task.choices(_logits(model, task, rows, progress))
+
+
 def _answers(
     model: Answerer, task: QuestionAnsweringTask, questions: Any, progress: Callable[[float], None]
 ) -> list[Prediction]:
@@ -125,6 +136,16 @@ def _answers(
         answers.append(prediction)
         progress(len(answers) / len(questions))
     return answers
+
+
+def _tags(
+    model: Tagger, task: TokenClassificationTask, sentences: Sequence[Sentence], progress: Callable[[float], None]
+) -> list[list[str]]:
+    tags: list[list[str]] = []
+    for each in model.word_tags(sentences, task):
+        tags.append(each)
+        progress(len(tags) / len(sentences))
+    return tags
 
 
 def _vectors(model: Embedder, task: EmbeddingTask, rows: Any, progress: Callable[[float], None]) -> Any:
@@ -144,6 +165,9 @@ _KINDS: dict[str, tuple[type[Model], Callable[..., Any]]] = {
     CLASSIFICATION: (Classifier, _logits),
     QUESTION_ANSWERING: (Answerer, _answers),
     EMBEDDING: (Embedder, _vectors),
+    TOKEN_CLASSIFICATION: (Tagger, _tags),
+    MULTI_LABEL: (Classifier, _label_choices),
+    RERANKING: (Classifier, _logits),
 }
 
 

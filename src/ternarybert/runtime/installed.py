@@ -6,6 +6,8 @@ Such a package holds a packed folder and nothing else. It announces it as an ent
     [project.entry-points."ternarybert.models"]
     minilm = "ternarybert_minilm"
 
+A name with a slash, `user/model`, is a model of the Hugging Face Hub (hub.py).
+
 A packed folder of that name in the current directory comes first, so that installing a package never changes what a
 path means. `./minilm` always is the folder.
 """
@@ -16,16 +18,17 @@ import os
 from importlib.metadata import EntryPoint, entry_points
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
-from ternarybert.errors import NotPackedError, suggest, suggest_path
+from ternarybert.errors import HubError, NotPackedError, suggest, suggest_path
 
 GROUP = "ternarybert.models"
 FOLDER = "model"  # inside the package
 KNOWN = {"minilm": "ternarybert-minilm"}  # models that we publish, and their packages
 
 
-def model_folder(model: str | Path) -> Path:
-    """The folder of a model: a path, or the name of an installed model."""
+def model_folder(model: str | Path, **hub_options: Any) -> Path:
+    """The folder of a model: a path, the name of an installed model, or a hub id, which is downloaded (hub.py)."""
     path, name = Path(model), os.fspath(model)
     if path.is_dir() and ((path / "config.json").is_file() or not _is_name(name)):
         return path
@@ -36,12 +39,30 @@ def model_folder(model: str | Path) -> Path:
         return path  # not a model; reading it says what is missing
     if _is_name(name) and name in KNOWN:
         raise NotPackedError(f"the model '{name}' is not installed: pip install {KNOWN[name]}")
+    if not os.path.lexists(path) and may_be_on_hub(name):
+        from ternarybert.runtime.hub import fetch
+
+        try:
+            return fetch(name, **hub_options)
+        except HubError as error:
+            raise HubError(f"there is no folder '{path}'{suggest_path(path)}, and {error}") from error
     raise NotPackedError(f"there is no folder '{path}'{suggest_path(path) or (suggest(name, found) if found else '')}")
+
+
+def local_folder(model: Path) -> Path:
+    """A path as it is, or the folder of a hub id; a path that does not exist is left to whoever reads it."""
+    return model_folder(model) if not os.path.lexists(model) and may_be_on_hub(os.fspath(model)) else model
 
 
 def installed_models() -> dict[str, Path]:
     """The folders of the installed models by name."""
     return {point.name: _folder(point) for point in entry_points(group=GROUP)}
+
+
+def may_be_on_hub(model: str) -> bool:
+    """Whether this looks like user/model; `./user/model` is a path, as is what stands in a folder that exists."""
+    user, slash, rest = model.partition("/")
+    return bool(slash and rest) and "/" not in rest.partition("@")[0] and user not in (".", "..", "~", "")
 
 
 def _is_name(model: str) -> bool:

@@ -60,14 +60,19 @@ def load(
     kernel: str | None = None,
     engine: str = "native",
     max_length: int | None = None,
+    revision: str | None = None,
+    token: str | bool | None = None,
+    cache_dir: str | Path | None = None,
 ) -> Model:
-    """Load a packed folder, or an installed model by its name, to run it without torch.
+    """Load a packed folder, an installed model by its name, or a model of the hub by its id, to run it without torch.
 
     `num_threads` limits the threads of a call (default: TERNARYBERT_THREADS, else all usable cores). `kernel` selects a
     kernel by name (default: TERNARYBERT_KERNEL, else the fastest). `engine="oracle"` computes in slow NumPy. Texts are
-    truncated to `max_length` tokens, or to what the model can read.
+    truncated to `max_length` tokens, or to what the model can read. `revision`, `token` and `cache_dir` are for hub ids
+    and mean what they mean in huggingface_hub.
     """
-    path, threads = model_folder(folder), thread_count(num_threads)
+    hub_options = {"revision": revision, "token": token, "cache_dir": cache_dir}
+    path, threads = model_folder(folder, **hub_options), thread_count(num_threads)
     content = packed.read(path)
     network = network_of(content)
     has_types = family_of(content.config).uses_token_types and network.sizes.types > 1

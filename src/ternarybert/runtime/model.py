@@ -46,18 +46,21 @@ from ternarybert.runtime.results import (
 )
 from ternarybert.runtime.text import Text, TextEncoder, as_stream, as_texts
 
-if TYPE_CHECKING:  # only question answering needs these at run time; other models load faster without them
+if TYPE_CHECKING:  # only some models need these at run time; others load faster without them
     from ternarybert.data.squad.questions import Question
     from ternarybert.data.squad.spans import Prediction
     from ternarybert.data.squad.task import QuestionAnsweringTask
     from ternarybert.data.squad.windows import Window, Windower
+    from ternarybert.data.tagged_sentences import Sentence
+    from ternarybert.data.token_classification import TokenClassificationTask
+    from ternarybert.data.token_windows import TokenWindow, TokenWindower
 
 POOLINGS = {"mean": Output.MEAN, "cls": Output.FIRST, "pooler": Output.DENSE, "tokens": Output.HIDDEN}
 PROBLEMS = ("regression", "single_label_classification", "multi_label_classification")
 
 _BATCH_TOKENS = 2048  # computed together
 _FIRST_CHUNK, _LARGEST_CHUNK, _CHUNK_SECONDS = 32, 2048, 0.25  # chunks of texts grow until one takes that long
-_QUESTIONS_AT_ONCE = 256  # whose logits are in memory together when many are scored
+_QUESTIONS_AT_ONCE = _SENTENCES_AT_ONCE = 256  # whose logits are in memory together when many are scored
 
 
 class Model:
@@ -111,7 +114,7 @@ class Model:
         if pooling not in POOLINGS:
             raise InputError(f"unknown pooling '{pooling}'{suggest(pooling, POOLINGS)}")
         given, single = as_texts(texts)
-        vectors = [_unit(rows) if normalize else rows for _, _, rows in self._run(given, POOLINGS[pooling])]
+        vectors = [unit(rows) if normalize else rows for _, _, rows in self._run(given, POOLINGS[pooling])]
         if pooling == "tokens":
             return vectors[0] if single else vectors
         width = self.runner.sizes.dense if pooling == "pooler" else self.runner.sizes.hidden
@@ -191,6 +194,18 @@ class Classifier(Model):
     def __init__(self, *args: Any, **more: Any) -> None:
         super().__init__(*args, **more)
         self.problem = problem_of(self.config, len(self.labels))
+        self.thresholds = self._thresholds()
+
+    def _thresholds(self) -> tuple[float, ...]:
+        """From which probability on each of several labels applies."""
+        if self.problem == "multi_label_classification" and "multi_label" in self.config:
+            from ternarybert.data.multi_label import model_thresholds
+
+            try:
+                return model_thresholds(self.config, self.labels) or ()
+            except DataError as error:
+                raise PackedConfigError(str(error)) from error
+        return (0.5,) * len(self.labels)
 
     def rank(self, query: str, texts: Iterable[str], *, top_k: int | None = None) -> list[RankedText]:
         """Texts by how well they answer the query, best first: for cross-encoders, which have one output for a pair.
@@ -211,22 +226,67 @@ class Classifier(Model):
             return Number(logits[0], tuple(logits))
         if self.problem == "multi_label_classification":
             scores = dict(zip(self.labels, map(sigmoid, logits), strict=True))
-            return Labels(tuple(name for name, score in scores.items() if score >= 0.5), scores)
+            applies = zip(scores.items(), self.thresholds, strict=True)
+            return Labels(tuple(name for (name, score), threshold in applies if score >= threshold), scores)
         scores = dict(zip(self.labels, softmax_list(logits), strict=True))
         best = self.labels[int(rows[0].argmax())]
         return Label(best, scores[best], scores)
 
 
 class Tagger(Model):
-    """Predicts a label for every word of a text."""
+    """Predicts a label for every word of a text, however long it is (data/token_windows.py)."""
 
     output = Output.TOKEN_LOGITS
     needs_offsets = True
 
+    def __init__(self, *args: Any, **more: Any) -> None:
+        super().__init__(*args, **more)
+        self._windower: TokenWindower | None = None
+
+    def word_tags(self, sentences: Sequence[Sentence], task: TokenClassificationTask) -> Iterator[list[str]]:
+        """The tags of given words, in windows of the task's length, for scoring."""
+        from ternarybert.data.token_classification import cut_sentences
+
+        length = min(task.max_length, self.max_length)
+        for first in range(0, len(sentences), _SENTENCES_AT_ONCE):
+            cut = list(cut_sentences(sentences[first : first + _SENTENCES_AT_ONCE], self.text.tokenizer, length))
+            rows = self._window_rows([each.windows for each in cut], Output.TOKEN_LOGITS)
+            yield from (task.tags_of(own, each.first_tokens) for own, each in zip(rows, cut, strict=True))
+
+    def _run(self, texts: Iterable[Text], output: Output) -> Iterator[tuple[Text, Encoding, Floats]]:
+        """As of any model, but texts that are too long are read in windows."""
+        if output not in (Output.TOKEN_LOGITS, Output.HIDDEN):
+            yield from super()._run(texts, output)
+            return
+        for chunk in chunks(iter(texts)):
+            encodings = self.text.encode(chunk, offsets=True, parallel=self.num_threads > 1)
+            long = {i: self._whole(chunk[i]) for i, each in enumerate(encodings) if self.text.was_truncated(each)}
+            whole = [long.get(i, encoding) for i, encoding in enumerate(encodings)]
+            if long:
+                cut = self._current_windower().windows
+                rows = self._window_rows([cut(encoding.ids) for encoding in whole], output)
+            else:
+                rows = self._compute([(encoding.ids, None) for encoding in whole], output)
+            yield from zip(chunk, whole, rows, strict=True)
+
+    def _whole(self, text: Text) -> Encoding:
+        return self._current_windower().encode(_single(text))
+
+    def _current_windower(self) -> TokenWindower:
+        from ternarybert.data.token_windows import TokenWindower
+
+        if self._windower is None or self._windower.max_length != self.max_length:  # made on first use: it is a copy
+            self._windower = TokenWindower(self.text.tokenizer, self.max_length)
+        return self._windower
+
+    def _window_rows(self, cut: Sequence[Sequence[TokenWindow]], output: Output) -> list[Floats]:
+        """The rows of whole texts, from those of their windows."""
+        computed = iter(self._compute([(window.ids, None) for windows in cut for window in windows], output))
+        return [np.concatenate([window.own_rows(next(computed)) for window in windows]) for windows in cut]
+
     def _prediction(self, text: Text, encoding: Encoding, rows: Floats) -> Tags:
         """A word has the label of its first token, the one that models are trained on."""
-        if not isinstance(text, str):
-            raise InputError(f"words are labeled in a single text, not in a pair such as {text!r:.40}")
+        text = _single(text)
         probabilities, words, spans = softmax(rows), encoding.word_ids, encoding.offsets
         tagged: list[Word] = []
         for token, word in enumerate(words):
@@ -308,6 +368,12 @@ class Answerer(Model):
     def _windower_of(self, task: QuestionAnsweringTask) -> Windower:
         fitting = replace(task, max_length=min(task.max_length, self.max_length))
         return fitting.windower(self.text.tokenizer, parallel=self.num_threads > 1)
+
+
+def _single(text: Text) -> str:
+    if not isinstance(text, str):
+        raise InputError(f"words are labeled in a single text, not in a pair such as {text!r:.40}")
+    return text
 
 
 def _load_again(folder: str, options: dict[str, Any], max_length: int) -> Model:
@@ -392,6 +458,7 @@ def _stack(rows: Sequence[Floats], width: int) -> NDArray[np.float32]:
     return np.concatenate(rows) if rows else np.empty((0, width), np.float32)
 
 
-def _unit(rows: Floats) -> Floats:
+def unit(rows: Floats) -> Floats:
+    """Rows scaled to length 1; rows of zeros stay as they are."""
     length = np.linalg.norm(rows, axis=-1, keepdims=True)
     return np.asarray(rows / np.maximum(length, np.finfo(np.float32).tiny))

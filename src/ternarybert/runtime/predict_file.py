@@ -169,7 +169,7 @@ class _FilePrediction:
         """Write all rows with their answers, or those that an earlier run did not come to."""
         started, rows, names = time.monotonic(), self.rows, list(sample(self.rows).columns)
         usual = answer_columns(self.model, all_scores=all_scores)
-        answers = _free_columns(usual, names)
+        answers = free_columns(usual, names)
         renamed = {name: free for name, free in zip(usual, answers, strict=True) if name != free}
         writer = answer_writer(output, rows, names, answers)
         identity = _identity(self.model, rows, [*self.columns, *names], output, answers)
@@ -205,7 +205,7 @@ class _FilePrediction:
         for number, row, _, answer in self.answered(numbered):
             self.count(number, row, answer)
             none = isinstance(answer, NoAnswer)
-            step.append((row, dict.fromkeys(answers) if none else _fields(answer, answers)))
+            step.append((row, dict.fromkeys(answers) if none else answer_fields(answer, answers)))
             if time.monotonic() - since > _STEP_SECONDS or len(step) >= _STEP_ROWS:
                 yield step
                 step, since = [], time.monotonic()
@@ -241,12 +241,18 @@ class _FilePrediction:
     def _question(self, number: int, row: Mapping[str, Any]) -> tuple[Text, NoAnswer | None]:
         """The text of a row, and why it gets no answer, if so."""
         values = [row.get(name) for name in self.columns]
-        reason = row.reason if isinstance(row, BadRow) else _fault(values, self.columns)
-        if reason is not None and reason != _NO_TEXT and not isinstance(row, BadRow):
+        bad = row.reason if isinstance(row, BadRow) else None
+        text, reason = text_of(values, self.columns, bad)
+        if reason is not None and reason != _NO_TEXT and bad is None:
             self.rows.bad(number, reason)  # an error if the rows are read strictly
-        parts = ["" if reason is not None else _text(value) for value in values]
-        text: Text = parts[0] if len(parts) == 1 else (parts[0], parts[1])
         return text, None if reason is None else NoAnswer(reason)
+
+
+def text_of(values: Sequence[object], columns: Sequence[str], bad: str | None = None) -> tuple[Text, str | None]:
+    """The text, or the pair, in the fields of a row, and why it gets no answer, if so: it is `bad`, or has no text."""
+    reason = bad or _fault(values, columns)
+    parts = ["" if reason is not None else _text(value) for value in values]
+    return parts[0] if len(parts) == 1 else (parts[0], parts[1]), reason
 
 
 def _fault(values: Sequence[object], columns: Sequence[str]) -> str | None:
@@ -262,7 +268,7 @@ def _text(value: object) -> str:
     return "" if value is None or (isinstance(value, float) and math.isnan(value)) else str(value)
 
 
-def _free_columns(answers: ArrowTypes, taken: Sequence[str]) -> dict[str, str | None]:
+def free_columns(answers: ArrowTypes, taken: Sequence[str]) -> dict[str, str | None]:
     """The columns of the answers; one whose name the input has gets a number."""
     free: dict[str, str | None] = {}
     for name, kind in answers.items():
@@ -271,7 +277,7 @@ def _free_columns(answers: ArrowTypes, taken: Sequence[str]) -> dict[str, str | 
     return free
 
 
-def _fields(answer: Any, names: Iterable[str]) -> dict[str, Any]:
+def answer_fields(answer: Any, names: Iterable[str]) -> dict[str, Any]:
     """An answer as the fields of a row that `answer_columns` names."""
     if isinstance(answer, Number):
         values: list[Any] = [answer.value]

@@ -31,7 +31,7 @@ class Label:
 class Labels:
     """The classes of a text where several may apply, or none."""
 
-    labels: tuple[str, ...]  # those with a probability of one half or more
+    labels: tuple[str, ...]  # those whose probability reaches their threshold, one half or the model's own
     scores: dict[str, float]
 
     def as_dict(self) -> dict[str, Any]:
@@ -88,13 +88,13 @@ class Tags:
 
     @property
     def entities(self) -> tuple[Word, ...]:
-        """Entities: words joined by the B- and I- of their labels. Words labeled O (outside) are left out."""
+        """Entities: words joined by the B-, I-, E- and S- of their labels. Words labeled O (outside) are left out."""
         groups: list[list[Word]] = []
         for word in self.words:
             prefix, kind = _parts(word.label)
             if kind == "O":
                 groups.append([])
-            elif groups and groups[-1] and prefix != "B" and _parts(groups[-1][-1].label)[1] == kind:
+            elif groups and groups[-1] and prefix not in ("B", "S") and _continues(groups[-1][-1].label, kind):
                 groups[-1].append(word)
             else:
                 groups.append([word])
@@ -153,9 +153,15 @@ def sigmoid(x: float) -> float:
 
 def _parts(label: str) -> tuple[str, str]:
     """B-PER as B and PER; a label without a prefix stands for itself."""
-    if label[:2] in ("B-", "I-"):
+    if label[:2] in ("B-", "I-", "E-", "S-"):
         return label[0], label[2:]
     return "", label
+
+
+def _continues(before: str, kind: str) -> bool:
+    """Whether an entity goes on after a word with the label `before`."""
+    prefix, same = _parts(before)
+    return same == kind and prefix not in ("E", "S")
 
 
 def _join(text: str, group: list[Word]) -> Word:

@@ -13,7 +13,6 @@ import hashlib
 import io
 import json
 import os
-import secrets
 import zipfile
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -23,12 +22,13 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from ternarybert.errors import DataError, UnsupportedModelError
+from ternarybert.errors import DataError, OutputError, UnsupportedModelError
 from ternarybert.packed.embedder_modules import unit_length
 from ternarybert.packed.hf_folder import deciding_files
 from ternarybert.runtime.embedder import Embedder
 from ternarybert.runtime.load import load
 from ternarybert.search.passages import TABLES, Passage, ReadingNotes, find_files, read_passages, read_rows
+from ternarybert.storage import replace_file
 
 INDEX_FILE = ".ternarybert-index"
 DEFAULT_MODEL = "minilm"
@@ -189,13 +189,12 @@ class VectorIndex:
             codes=np.concatenate([np.empty((0, width), np.int8), *codes]),
             scales=np.concatenate([np.empty(0, np.float32), *(file.scales for file in self.files.values())]),
         )
-        draft = self.file.with_name(f"{self.file.name}.{secrets.token_hex(4)}")
         try:
-            draft.write_bytes(buffer.getvalue())
-            draft.replace(self.file)
-        except OSError as error:
-            draft.unlink(missing_ok=True)
-            self.messages.append(f"the index cannot be kept in {self.file}: {error.strerror or error}")
+            with replace_file(self.file) as draft:
+                draft.write_bytes(buffer.getvalue())
+        except (OSError, OutputError) as error:  # a search is answered all the same
+            reason = getattr(error, "strerror", None) or error
+            self.messages.append(f"the index cannot be kept in {self.file}: {reason}")
 
 
 def search(
