@@ -90,8 +90,7 @@ LandingPadContext __wasm_lpad_context;
 
 int _Unwind_CallPersonality(void *object) {
   LandingPadContext &context = __wasm_lpad_context;
-  context.selector =
-      static_cast<uintptr_t>(find_handler(context.table, context.landing_pad, *header_of(object)->type));
+  context.selector = static_cast<uintptr_t>(find_handler(context.table, context.landing_pad, *header_of(object)->type));
   return 0;
 }
 

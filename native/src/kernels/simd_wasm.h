@@ -1,4 +1,5 @@
-// Vectors of eight 32-bit lanes on WebAssembly, in two registers each: sums keep the eight float64 lanes of numerics.py.
+// Vectors of eight 32-bit lanes on WebAssembly, in two registers each: sums keep the eight float64 lanes of
+// numerics.py.
 //
 // Engines turn each of these instructions into one of the CPU's, with exceptions that are avoided here: saturating
 // conversions to integers take seven on x86.

@@ -1,5 +1,5 @@
-// WebAssembly with relaxed SIMD: i16x8.relaxed_dot_i8x16_i7x16_s is x86's vpmaddubsw, so this is the AVX2 kernel in half
-// as wide registers.
+// WebAssembly with relaxed SIMD: i16x8.relaxed_dot_i8x16_i7x16_s is x86's vpmaddubsw, so this is the AVX2 kernel in
+// half as wide registers.
 //
 // "Relaxed" leaves two things to the engine: what a second factor with its highest bit set means, and whether sums of
 // two products that leave 16 bits wrap around or saturate. Neither occurs: the second factor is a code 0, 1 or 2, and
