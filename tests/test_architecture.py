@@ -21,7 +21,7 @@ ALLOWED = {
     "hf": {"packed", "student", "quantize"},
     "runtime": {"packed", "data"},
     "bench": {"runtime", "packed", "hf"},
-    "report": {"bench", "packed", "data", "student", "training"},
+    "report": {"bench", "runtime", "packed", "data", "student", "training"},
     "export": {"runtime", "packed"},
     "serve": {"runtime"},
     "embedding_evaluation": {"training", "runtime", "packed", "data"},
