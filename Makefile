@@ -25,11 +25,12 @@ help: ## show this menu
 
 # Reinstalled only when the build's inputs change: the install is editable, so Python sources need no rebuild
 # (but the one with the version).
-$(VENV)/.installed: Makefile pyproject.toml constraints.txt $(LOCK) src/ternarybert/__init__.py $(NATIVE)
+$(VENV)/.installed: Makefile pyproject.toml models/minilm/pyproject.toml constraints.txt $(LOCK) src/ternarybert/__init__.py $(NATIVE)
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --upgrade pip
 	$(BIN)/python -m pip install --quiet $(PINS) \
 		--config-settings=cmake.define.TB_WERROR=ON --editable '.[train,report,serve,export,docs,dev]'
+	$(BIN)/python -m pip install --quiet --no-deps --editable models/minilm
 	@touch $@
 
 # Only what the demo needs, without the developers' tools. `make demo QUICK=1` takes 3 minutes instead of 12.

@@ -8,6 +8,7 @@ import io
 import random
 import re
 import shlex
+import shutil
 import subprocess
 from pathlib import Path
 
@@ -41,7 +42,8 @@ def lines(how):
 
 
 def test_every_block_is_run_or_is_a_picture():
-    assert {block["how"] for block in BLOCKS} <= {"make", "pip", "commands", "python", "tests/cli/test_pack.py", None}
+    ways = {"make", "pip", "box", "box python", "commands", "python", "tests/cli/test_pack.py", None}
+    assert {block["how"] for block in BLOCKS} <= ways
     for block in BLOCKS:
         if block["how"] is None:
             assert "──" in block["code"] or block["code"].startswith("src/ternarybert/")
@@ -58,6 +60,25 @@ def world(tmp_path_factory):
         (place / name).write_text("\n".join(["review,stars", *rows]) + "\n")
     (place / "mails.csv").write_text("text\na good film\nvery dull\n")
     return place
+
+
+def test_the_model_in_the_box_answers(tmp_path, monkeypatch):
+    install, search = lines("box")
+    assert install == "pip install . ./models/minilm"
+    assert (ROOT / "models" / "minilm" / "pyproject.toml").is_file()
+    shutil.copytree(ROOT / "docs", tmp_path / "docs")
+    monkeypatch.chdir(tmp_path)
+    program, *arguments = shlex.split(search)
+    assert program == "ternarybert"
+    code, out, err = command(*arguments)
+    assert code == 0, out + err
+    assert "recipe.md" in out
+    (code,) = [block["code"] for block in BLOCKS if block["how"] == "box python"]
+    names = {}
+    with contextlib.redirect_stdout(io.StringIO()):
+        exec(compile(code, "README.md", "exec"), names)
+    ((author, rain),) = names["model"].similarity(names["vectors"][:1], names["vectors"][1:])
+    assert author > rain
 
 
 def test_the_commands_and_the_python(world, monkeypatch):

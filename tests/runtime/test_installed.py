@@ -68,6 +68,7 @@ def test_a_packed_folder_of_that_name_comes_first(site, tmp_path):
 
 def test_names_and_paths(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(installed, "entry_points", lambda group: [])  # the development environment has a model
     (tmp_path / "notes").mkdir()
     assert installed.model_folder("notes") == Path("notes")  # reading it says what is missing
     with pytest.raises(NotPackedError, match="note"):
