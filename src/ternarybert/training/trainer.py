@@ -51,7 +51,7 @@ from ternarybert.training.time_budget import UNLIMITED
 from ternarybert.training.variances import TeacherVariances
 
 LOGS_PER_EVALUATION = 5
-LOG_EVERY = 20  # steps, where a time budget decides how many there are
+LOG_EVERY = 20  # steps at most, where a time budget decides how many there are
 AVERAGE = "average.pt"  # the file of a checkpoint that holds the averaged weights, if there are any
 
 
@@ -88,7 +88,7 @@ class Trainer:
         self.evaluation_steps = evaluation_steps(steps, options.evaluations)
         self.log_every = max(1, steps // max(1, options.evaluations) // LOGS_PER_EVALUATION)
         if options.time_budget is not None:
-            steps, epochs, self.log_every = UNLIMITED, math.inf, LOG_EVERY
+            steps, epochs, self.log_every = UNLIMITED, math.inf, min(self.log_every, LOG_EVERY)
         self.progress = TrainingProgress(0, steps, model, has_time_budget=options.time_budget is not None)
 
         self.cache, self.teacher_layers = None, []
