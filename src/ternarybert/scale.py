@@ -137,11 +137,13 @@ def score_spark(frame: Any, scorer: Scorer) -> Any:
 def score_ray(dataset: Any, scorer: Scorer, *, workers: int | tuple[int, int] = 2, **options: Any) -> Any:
     """A Ray Dataset with the answers, by `map_batches` with actors; `options` are those of `map_batches`.
 
-    An actor takes `num_cpus` cores (one, if not given) and runs as many threads.
+    An actor takes `num_cpus` cores (one, if not given) and runs as many threads. `workers` is the largest number of
+    actors, or the smallest and the largest.
     """
     with name_missing_extras():
         from ray.data import ActorPoolStrategy
-    low, high = (workers, workers) if isinstance(workers, int) else workers
+    # One actor at first: a fixed number that takes every core would wait forever for rows that no core is left to read.
+    low, high = (1, workers) if isinstance(workers, int) else workers
     scorer = scorer.with_threads(max(1, int(options.get("num_cpus", 1))))
     options = {"num_cpus": 1, "batch_size": 1024, **options}
     return dataset.map_batches(

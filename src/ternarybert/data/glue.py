@@ -22,7 +22,7 @@ from ternarybert.errors import DataError, HubError, LabelError, suggest, suggest
 if TYPE_CHECKING:
     from datasets import Dataset
 
-_HUB = "nyu-mll/glue"
+HUB = "nyu-mll/glue"
 _NLI = ("entailment", "not_entailment")
 _SENTENCES = ("sentence1", "sentence2")
 
@@ -251,11 +251,11 @@ def hub_part(record: Glue, part: str, config: str | None = None) -> Dataset:
     """The rows of one part of a task, such as "train"; `config` is its name on the hub, where it is another."""
     datasets = import_datasets()
     try:
-        parts = datasets.load_dataset(_HUB, config or record.task.name)
+        parts = datasets.load_dataset(HUB, config or record.task.name)
     except OSError as error:  # no network, or no room for the download
         reason = str(error).strip().split("\n")[0]
         raise HubError(
-            f"cannot get {_HUB} from the hub ({reason}); pass a folder with the original files: "
+            f"cannot get {HUB} from the hub ({reason}); pass a folder with the original files: "
             f"{record.folder}/train.tsv, {record.folder}/{record.evals[0]}.tsv"
         ) from error
     return _hub_rows(record, parts[part])

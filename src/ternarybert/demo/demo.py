@@ -174,11 +174,12 @@ def make_student(demo: DemoFolder, plan: DemoPlan, *callbacks: Any) -> None:
 def pack_densely(source: Path, output: Path) -> None:
     """Pack a model with five ternary weights per byte instead of four, as `ternarybert pack --dense` does."""
     from ternarybert.packed.hf_folder import repack, tokenizer_files
+    from ternarybert.training.card import read_metadata
     from ternarybert.training.export import model_card
     from ternarybert.training.report import RunReport
 
     model = repack(packed.read(source), "dense")
-    card = model_card(output.name, model, RunReport.from_dict(model.metrics)).encode()
+    card = model_card(output.name, model, RunReport.from_dict(model.metrics), read_metadata(source)).encode()
     files: dict[str, bytes | Path] = {
         **tokenizer_files(source),
         "recipe.yaml": source / "recipe.yaml",

@@ -6,6 +6,7 @@ moments), so the packed model is the one that was evaluated.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -15,7 +16,7 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from ternarybert.data.kinds import model_kind
-from ternarybert.data.multi_label import MULTI_LABEL, SECTION
+from ternarybert.data.multi_label import SECTION
 from ternarybert.data.reranking import RERANKING
 from ternarybert.data.squad.task import ANSWERING
 from ternarybert.data.token_classification import TOKEN_CLASSIFICATION
@@ -25,11 +26,15 @@ from ternarybert.packed.tensor import as_float32
 from ternarybert.recipe import Recipe
 from ternarybert.student import quantized_layers
 from ternarybert.student.layers import ALPHA, QuantizedWeight
+from ternarybert.training.card import is_embedder, metadata
 from ternarybert.training.report import RunReport
 
 
-def model_card(name: str, model: PackedModel, report: RunReport) -> str:
-    """A README.md for the packed folder: what it is, how good and how small, and how to use it."""
+def model_card(name: str, model: PackedModel, report: RunReport, origin: Mapping[str, Any]) -> str:
+    """A README.md for the packed folder: what it is, how good and how small, and how to use it.
+
+    `origin` is what the card of the teacher says (`card.metadata_of_origin`).
+    """
     sizes, family = inspect_model(model), model.config.get("model_type", "bert")
     auto, teacher_scores = f"AutoModel{head_name(model)}", {} if report.teacher is None else report.teacher.scores
     rows = []
@@ -45,8 +50,7 @@ def model_card(name: str, model: PackedModel, report: RunReport) -> str:
         f"best of\n{len(report.evaluations)} evaluations; the last one had {report.final.scores[report.metric]:.2f}."
     )
     return f"""---
-library_name: ternarybert
-tags: [ternarybert, quantization, {report.bits}]{_pipeline_tag(model, report)}
+{metadata(name, model.config, report, origin, quantized=True)}
 ---
 # {name}
 
@@ -99,22 +103,6 @@ tokens in all; in long contexts a window starts every {settings["stride"]} token
 """
 
 
-def _is_embedder(report: RunReport) -> bool:
-    return "cosine" in report.best.scores
-
-
-_PIPELINES = {
-    TOKEN_CLASSIFICATION: "token-classification",
-    RERANKING: "text-ranking",
-    MULTI_LABEL: "text-classification",
-}
-
-
-def _pipeline_tag(model: PackedModel, report: RunReport) -> str:
-    name = "sentence-similarity" if _is_embedder(report) else _PIPELINES.get(model_kind(model.config) or "")
-    return "" if name is None else f"\npipeline_tag: {name}"
-
-
 def _words(name: str, model: PackedModel) -> str:
     """For taggers: entities with their characters."""
     if model_kind(model.config) != TOKEN_CLASSIFICATION:
@@ -163,7 +151,7 @@ ranked = CrossEncoder("{name}").rank(query, texts)
 
 def _embedding(name: str, report: RunReport) -> str:
     """For embedders: vectors with and without torch."""
-    if not _is_embedder(report):
+    if not is_embedder(report):
         return ""
     return f"""
 Vectors of texts, without torch and, after the import above, with sentence-transformers:

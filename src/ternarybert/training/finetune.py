@@ -15,6 +15,7 @@ from ternarybert.data.evaluation import check_evaluation_sets
 from ternarybert.data.task import TaskData
 from ternarybert.recipe import Distill, Recipe, Schedule
 from ternarybert.storage import install_folder
+from ternarybert.training.card import CARD, metadata, metadata_of_origin
 from ternarybert.training.checkpoints import check_output, locked_run, prepare_work
 from ternarybert.training.device import check_trackers, make_accelerator
 from ternarybert.training.heads import head_of
@@ -79,7 +80,11 @@ def _finetune(
     trainer.train()
     report = trainer.report()
     if trainer.accelerator.is_main_process:
-        _write(output, work, tokenizer, report, options)
+        name = output.absolute().name
+        card = metadata(name, network.config.to_dict(), report, metadata_of_origin(model), quantized=False)
+        _write(
+            output, work, tokenizer, report, options, f"---\n{card}\n---\n# {name}\n\nFine-tuned with ternarybert.\n"
+        )
     return report
 
 
@@ -95,11 +100,12 @@ def _has_weights(folder: Path) -> bool:
         return False
 
 
-def _write(output: Path, work: Path, tokenizer: Any, report: RunReport, options: TrainingOptions) -> None:
+def _write(output: Path, work: Path, tokenizer: Any, report: RunReport, options: TrainingOptions, card: str) -> None:
     finished = work / "finished"
     shutil.rmtree(finished, ignore_errors=True)
     shutil.copytree(work / BEST, finished)
     tokenizer.save_pretrained(finished)
+    (finished / CARD).write_text(card, encoding="utf-8")
     (finished / TEACHER_MARKER).write_text(json.dumps(report.to_dict(), indent=1), encoding="utf-8")
     install_folder(finished, output)
     if not options.keep_checkpoints:

@@ -18,6 +18,7 @@ from ternarybert.recipe import PRESETS, Recipe
 from ternarybert.storage import check_output_folder
 from ternarybert.student import expose_scores, make_student
 from ternarybert.training.batches import TokenizedData
+from ternarybert.training.card import metadata_of_origin
 from ternarybert.training.checkpoints import check_output, locked_run, prepare_work
 from ternarybert.training.device import check_trackers, make_accelerator
 from ternarybert.training.export import model_card, packed_model
@@ -93,6 +94,7 @@ def _ternarize(
     )
     if trainer.accelerator.is_main_process:
         files = trainer.head.files(trainer.tokenized, network)
+        files["README.md"] = _card(output, work, report, teacher)
         _write(output, work, trainer.tokenized, recipe, report, options, files)
     return report
 
@@ -186,6 +188,11 @@ def _is_readable(folder: Path) -> bool:
     return True
 
 
+def _card(output: Path, work: Path, report: RunReport, teacher: str | Path) -> bytes:
+    model = packed.read(work / BEST).in_memory()
+    return model_card(output.absolute().name, model, report, metadata_of_origin(teacher)).encode()
+
+
 def _write(
     output: Path,
     work: Path,
@@ -201,7 +208,6 @@ def _write(
     tokenizer.save_pretrained(work / "tokenizer")
     files: dict[str, Any] = {path.name: path for path in (work / "tokenizer").iterdir() if path.is_file()}
     files[RECIPE_FILE] = recipe.to_yaml().encode()
-    files["README.md"] = model_card(output.absolute().name, model, report).encode()
     packed.write(output, model, extra_files=files | more_files, force=options.force)
     if not options.keep_checkpoints:
         del best, model  # their tensors are views of a mapped file, which Windows does not remove while it is mapped
