@@ -126,8 +126,8 @@ def check_output_folder(
     """Refuse a folder that is taken. Nothing is touched.
 
     A missing or empty folder passes. So does one that is `replaceable`: the caller has seen what it holds, and
-    `--force` was given. Folders inside it are never replaceable, except those that commands write: a report, and the
-    modules of a sentence embedder.
+    `--force` was given. Folders inside it are never replaceable, except those that commands write: a report, ONNX
+    files, and the modules of a sentence embedder.
     """
     if is_vacant(folder):
         return
@@ -136,7 +136,7 @@ def check_output_folder(
     if not replaceable:
         raise FolderExistsError(f"{folder} exists; {advice}")
     for entry in folder.iterdir():
-        ours = (entry.name == REPORT and is_report(entry)) or is_module(entry)
+        ours = (entry.name == REPORT and is_report(entry)) or is_module(entry) or is_onnx(entry)
         if entry.is_dir() and not entry.is_symlink() and not ours:
             raise FolderExistsError(f"{folder} holds the folder '{entry.name}', which would be deleted; move it first")
 
@@ -162,6 +162,11 @@ def is_module(folder: Path) -> bool:
     if not re.fullmatch(r"\d+_(Pooling|Dense|Normalize)", folder.name) or not folder.is_dir():
         return False
     return all(entry.name in ("config.json", "model.safetensors") and entry.is_file() for entry in folder.iterdir())
+
+
+def is_onnx(folder: Path) -> bool:
+    """Whether a folder is the one of `export --to onnx` and holds nothing else."""
+    return folder.name == "onnx" and folder.is_dir() and all(entry.suffix == ".onnx" for entry in folder.iterdir())
 
 
 def is_report(folder: Path) -> bool:

@@ -45,10 +45,10 @@ def run(address, cache, *arguments, token=hub_server.TOKEN, **settings):
     return subprocess.run(command, env=environment, capture_output=True, text=True, cwd=cache, check=False)
 
 
-def pushed(hub, folder, tmp_path):
-    done = run(hub[1], tmp_path, "push", folder, "user/small")
-    assert done.returncode == 0, done.stderr
-    return hub[0].files("user/small")
+def publish(hub, folder, name="user/small"):
+    """Put a folder onto the hub without a process."""
+    files = {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+    hub[0].commit(name, "main", files)
 
 
 def one_line(done, *words):
@@ -60,7 +60,9 @@ def one_line(done, *words):
 
 
 def test_what_was_pushed_answers_as_the_folder(hub, folder, tmp_path):
-    files = pushed(hub, folder, tmp_path)
+    done = run(hub[1], tmp_path, "push", folder, "user/small")
+    assert done.returncode == 0, done.stderr
+    files = hub[0].files("user/small")
     assert files["ternarybert.safetensors"] == (folder / "ternarybert.safetensors").read_bytes()
     assert "README.md" in files and "notes.bin" not in files  # pickled files stay where they are
     files["onnx/model_q2.onnx"] = files["training_args.json"] = b"{}"  # not needed to run
@@ -73,7 +75,7 @@ def test_what_was_pushed_answers_as_the_folder(hub, folder, tmp_path):
 
 
 def test_a_second_load_needs_no_network(hub, folder, tmp_path):
-    pushed(hub, folder, tmp_path)
+    publish(hub, folder)
     assert run(hub[1], tmp_path, "predict", "user/small", TEXT).returncode == 0
     before = len(hub[0].requests)
     done = run(hub[1], tmp_path, "predict", "user/small", TEXT, HF_HUB_OFFLINE="1")
@@ -82,7 +84,7 @@ def test_a_second_load_needs_no_network(hub, folder, tmp_path):
 
 
 def test_revisions_are_branches_and_commits(hub, folder, tmp_path):
-    pushed(hub, folder, tmp_path)
+    publish(hub, folder)
     commit = hub[0].models["user/small"]["refs"]["main"]
     hub[0].commit("user/small", "main", {})
     assert run(hub[1], tmp_path, "predict", f"user/small@{commit}", TEXT).returncode == 0
@@ -91,14 +93,14 @@ def test_revisions_are_branches_and_commits(hub, folder, tmp_path):
 
 @pytest.mark.parametrize("command", [("inspect",), ("unpack", "plain"), ("bundle", "one.tbert"), ("pack", "dense")])
 def test_commands_take_ids(hub, folder, tmp_path, command):
-    pushed(hub, folder, tmp_path)
+    publish(hub, folder)
     name, *more = command
     done = run(hub[1], tmp_path, name, "user/small", *more)
     assert done.returncode == 0, done.stderr
 
 
 def test_a_wrong_token_is_one_line(hub, folder, tmp_path):
-    pushed(hub, folder, tmp_path)
+    publish(hub, folder)
     one_line(run(hub[1], tmp_path, "predict", "user/small", TEXT, token="hf_wrong"), "HF_TOKEN", "user/small")
     one_line(run(hub[1], tmp_path, "push", folder, "user/other", token="hf_wrong"), "HF_TOKEN", "user/other")
 
@@ -108,7 +110,7 @@ def test_an_unknown_model_is_one_line(hub, tmp_path):
 
 
 def test_a_broken_download_is_one_line_and_mends_itself(hub, folder, tmp_path):
-    pushed(hub, folder, tmp_path)
+    publish(hub, folder)
     hub[0].broken = True
     one_line(run(hub[1], tmp_path, "predict", "user/small", TEXT), "user/small")
     hub[0].broken = False

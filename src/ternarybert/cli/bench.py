@@ -59,7 +59,9 @@ class BenchOptions(JsonOption):
 def bench(
     folder: Annotated[
         Path | None,
-        typer.Argument(help="Packed classifier. By default a model with random weights.", metavar="[FOLDER]"),
+        typer.Argument(
+            help="Packed classifier: a folder or a hub id. By default a model with random weights.", metavar="[FOLDER]"
+        ),
     ] = None,
     *,
     options: BenchOptions,
@@ -75,6 +77,9 @@ def bench(
             raise OptionError(f"--teacher {teacher} needs the packed FOLDER that was made from it")
         if folder is not None:
             refuse(f"on {folder}, which has its own shape", shape=options.shape)
+            from ternarybert.runtime.installed import local_folder
+
+            folder = local_folder(folder)
         if options.invariance:
             _invariance(folder, options)
             return

@@ -17,9 +17,7 @@ EXAMPLE = "Example: ternarybert encode articles.parquet --text body --output vec
 class EncodeFileOptions(JsonOption):
     """The model, the texts, and the form of the vectors."""
 
-    model: str = option(
-        ENGINE, "Packed embedder: a folder, or the name of an installed model.", "MODEL", default="minilm"
-    )
+    model: str = option(ENGINE, "Packed embedder: a folder, an installed model or a hub id.", "MODEL", default="minilm")
     threads: int | None = option(ENGINE, "Number of CPU threads. By default all usable cores.", min=1)
     text: str | None = option(DATA, "Column with the text. Guessed if there is no doubt.", "COLUMN")
     prompt_name: str | None = option(DATA, "Name of the model's prompt to put before every text.", "NAME")

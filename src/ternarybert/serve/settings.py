@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ternarybert.errors import OptionError
+from ternarybert.runtime.installed import is_hub_id
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 
@@ -44,13 +45,14 @@ class ServerSettings:
 
 
 def named_folders(given: Sequence[str]) -> tuple[tuple[str, str], ...]:
-    """FOLDER and NAME=FOLDER as names and folders; a folder without a name has its own last part as name."""
+    """FOLDER and NAME=FOLDER as names and folders; one without a name has its own last part as name."""
     named: dict[str, str] = {}
     for one in given:
         name, sign, folder = one.partition("=")
         if not sign or "/" in name:  # a path may contain =
             folder = one
-            name = Path(one).resolve().name
+            # user/model@revision is called model.
+            name = Path(one.partition("@")[0] if is_hub_id(one) else one).resolve().name
         if not _NAME.fullmatch(name):
             raise OptionError(
                 f"'{name}' cannot be a model's name; use letters, digits, '.', '_' and '-', as in NAME=FOLDER: {one}"
