@@ -419,3 +419,13 @@ def test_a_place_that_cannot_be_written(tmp_path):
     (tmp_path / "file").write_text("x")
     with pytest.raises(OutputError, match=re.escape(str(tmp_path / "file" / "out.tsv"))):
         finish(tmp_path / "file" / "out.tsv")
+
+
+def test_exported_files_may_be_replaced_but_nothing_beside_them(tmp_path):
+    folder = tmp_path / "packed"
+    (folder / "onnx").mkdir(parents=True)
+    (folder / "onnx" / "model_q2.onnx").write_bytes(b"x")
+    check_output_folder(folder, replaceable=True)
+    (folder / "onnx" / "notes.txt").write_text("mine")
+    with pytest.raises(FolderExistsError, match="onnx"):
+        check_output_folder(folder, replaceable=True)

@@ -8,8 +8,9 @@ import sys
 
 import pytest
 
-from tests import hub_server
+from tests import embedders, hub_server
 from tests.runtime.folders import save_student
+from tests.serve.running import RunningServer
 
 TEXT = "a good film"
 
@@ -91,12 +92,45 @@ def test_revisions_are_branches_and_commits(hub, folder, tmp_path):
     one_line(run(hub[1], tmp_path, "predict", "user/small@missing", TEXT), "user/small", "missing")
 
 
-@pytest.mark.parametrize("command", [("inspect",), ("unpack", "plain"), ("bundle", "one.tbert"), ("pack", "dense")])
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("inspect",),
+        ("unpack", "plain"),
+        ("bundle", "one.tbert"),
+        ("pack", "dense"),
+        ("export", "--to", "onnx"),
+        ("evaluate", "--engine", "native", "--eval", "rows.csv"),
+        ("report", "--output", "page"),
+        ("bench", "--engine", "ternarybert", "--rounds", "1", "--seconds", "0.01", "--batch", "1x8"),
+    ],
+    ids=lambda command: command[0],
+)
 def test_commands_take_ids(hub, folder, tmp_path, command):
     publish(hub, folder)
+    (tmp_path / "rows.csv").write_text("text,label\na good film,LABEL_0\ndull,LABEL_1\nfun,LABEL_2\n")
     name, *more = command
     done = run(hub[1], tmp_path, name, "user/small", *more)
     assert done.returncode == 0, done.stderr
+    if name == "export":  # here, and not in the hub's cache
+        assert {path.name for path in (tmp_path / "small" / "onnx").iterdir()} == {"model_q2.onnx", "model_int8.onnx"}
+
+
+@pytest.mark.parametrize("command", [("encode", "rows.txt", "--output", "rows.npy"), ("search", "rows.txt", "fun")])
+def test_embedders_are_named_by_ids(hub, tmp_path, command):
+    embedders.packed_embedder(tmp_path / "embedder")
+    publish(hub, tmp_path / "embedder")
+    (tmp_path / "rows.txt").write_text("a good film\ndull\n")
+    done = run(hub[1], tmp_path, *command, "--model", "user/small")
+    assert done.returncode == 0, done.stderr
+
+
+def test_the_server_takes_ids(hub, folder, tmp_path):
+    publish(hub, folder)
+    commit = hub[0].models["user/small"]["refs"]["main"]
+    environment = {"HF_ENDPOINT": hub[1], "HF_HOME": str(tmp_path), "HF_HUB_OFFLINE": "0", "HF_HUB_DISABLE_XET": "1"}
+    with RunningServer(f"user/small@{commit}", environment=environment) as server:
+        assert [one["id"] for one in server.send("GET", "/v1/models")[2]["data"]] == ["small"]
 
 
 def test_a_wrong_token_is_one_line(hub, folder, tmp_path):
