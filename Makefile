@@ -17,7 +17,7 @@ export PATH := $(abspath $(BIN)):$(PATH)
 
 , := ,
 .DEFAULT_GOAL := help
-.PHONY: help demo setup check test test-slow test-integrations test-native sanitize emulate neon fuzz fuzz-folders cover format bench-native
+.PHONY: help demo setup check test test-slow test-integrations test-native wasm js-test sanitize emulate neon fuzz fuzz-folders cover format bench-native
 .PHONY: bench-quantize bench-serve lock docs screenshots clean
 
 help: ## show this menu
@@ -85,6 +85,17 @@ test-integrations: ## packed models in Spark, Ray, Dask, Haystack, Chroma and sp
 test-native: ## the native tests and the example in C
 	$(call CMAKE,build/native,Release)
 	$(call CTEST,build/native)
+
+# No download but these packages of Debian, and only as root; else it says which are missing.
+WASM_PACKAGES := clang-19 lld-19 wasi-libc libc++-19-dev-wasm32 libc++abi-19-dev-wasm32 libclang-rt-19-dev-wasm32 nodejs
+wasm: ## the engine as WebAssembly, js/wasm (Debian: clang-19 and its libraries for wasm32; installed for root)
+	@if ! command -v clang++-19 wasm-ld-19 node > /dev/null || ! test -e /usr/lib/wasm32-wasi/libc++.a; then \
+		test "$$(id -u)" = 0 || { echo "make wasm needs: apt-get install $(WASM_PACKAGES)"; exit 1; }; \
+		apt-get update -qq && DEBIAN_FRONTEND=noninteractive \
+			apt-get install -y -qq --no-install-recommends $(WASM_PACKAGES) > /dev/null; fi
+	cmake -S native/wasm -B build/wasm -DCMAKE_TOOLCHAIN_FILE=toolchain.cmake -DCMAKE_BUILD_TYPE=Release \
+		-DTB_VERSION=$$(sed -n 's/^__version__ = "\(.*\)"/\1/p' src/ternarybert/__init__.py) > /dev/null
+	cmake --build build/wasm -j 2
 
 sanitize: ## native tests with address, undefined-behavior and thread sanitizers
 	$(call CMAKE,build/sanitize,RelWithDebInfo,-DCMAKE_CXX_FLAGS='-fsanitize=address$(,)undefined -fno-sanitize-recover=all' \
