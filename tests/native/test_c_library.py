@@ -5,13 +5,11 @@ import random
 import re
 import shutil
 import sys
-import unicodedata
 from pathlib import Path
 
 import numpy as np
 import pytest
 from tokenizers import Tokenizer
-from tokenizers.models import WordPiece
 
 from ternarybert import native, packed
 from ternarybert.errors import TernaryBertError, UnsupportedModelError
@@ -20,7 +18,7 @@ from ternarybert.packed.bundle import write_bundle
 from ternarybert.runtime import load
 from ternarybert.runtime.load import network_of
 from tests.native.c_library import DENSE, FIRST, MEAN, TextModelError, opened, refusal
-from tests.native.texts import SENTENCES, random_text, real_texts
+from tests.native.texts import SENTENCES, random_text, real_texts, rich_tokenizer
 from tests.packed.damage import edit_config
 from tests.packed.refusals import STATUS_OF
 from tests.runtime.folders import FAMILIES, save_student
@@ -55,20 +53,6 @@ def set_normalizer(folder, **changes):
     for name, value in changes.items():
         setattr(tokenizer.normalizer, name, value)
     tokenizer.save(str(folder / "tokenizer.json"))
-
-
-def rich_tokenizer(folder):
-    """The vocabulary knows every letter and many pieces, so that tokens show what happened to each character."""
-    path = folder / "tokenizer.json"
-    letters = {c for c in map(chr, range(0x20, 0x3000)) if unicodedata.category(c)[0] in "LMNPS"}
-    letters |= {unicodedata.normalize("NFD", c) for c in letters} | set("日本語中文字한국어ﷺ🙂😀")
-    letters |= {c for word in letters for c in word}
-    pieces = {word for sentence in SENTENCES for word in sentence.lower().split()[::2]}
-    tokens = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *sorted(letters | pieces)]
-    tokens += [f"##{token}" for token in tokens[5:]]
-    tokenizer = Tokenizer.from_file(str(path))
-    tokenizer.model = WordPiece({token: i for i, token in enumerate(dict.fromkeys(tokens))}, unk_token="[UNK]")
-    tokenizer.save(str(path))
 
 
 @pytest.fixture(scope="module")

@@ -1,6 +1,10 @@
-"""Texts for tokenizers: sentences of many languages, and random characters of all of Unicode."""
+"""Texts for tokenizers: sentences of many languages, and random characters of all of Unicode; a tokenizer for them."""
 
 import sys
+import unicodedata
+
+from tokenizers import Tokenizer
+from tokenizers.models import WordPiece
 
 SENTENCES = [
     'The quick brown fox jumps over the lazy dog; it\'s 3.14 — "really" (yes!).',
@@ -50,3 +54,17 @@ def real_texts(source, count):
     yield from SENTENCES[: min(count, len(SENTENCES))]
     for _ in range(count - len(SENTENCES)):
         yield source.choice([" ", " ", ""]).join(source.choices(words, k=source.randrange(1, 14)))
+
+
+def rich_tokenizer(folder):
+    """The vocabulary knows every letter and many pieces, so that tokens show what happened to each character."""
+    path = folder / "tokenizer.json"
+    letters = {c for c in map(chr, range(0x20, 0x3000)) if unicodedata.category(c)[0] in "LMNPS"}
+    letters |= {unicodedata.normalize("NFD", c) for c in letters} | set("日本語中文字한국어ﷺ🙂😀")
+    letters |= {c for word in letters for c in word}
+    pieces = {word for sentence in SENTENCES for word in sentence.lower().split()[::2]}
+    tokens = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *sorted(letters | pieces)]
+    tokens += [f"##{token}" for token in tokens[5:]]
+    tokenizer = Tokenizer.from_file(str(path))
+    tokenizer.model = WordPiece({token: i for i, token in enumerate(dict.fromkeys(tokens))}, unk_token="[UNK]")
+    tokenizer.save(str(path))
