@@ -1,4 +1,4 @@
-// Out of memory, really: V8 lets no module grow beyond 8 MB here, as a small phone would not beyond some size.
+// Out of memory, really: V8 lets no module grow beyond 4 MB here, as a small phone would not beyond some size.
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { setFlagsFromString } from "node:v8";
@@ -6,7 +6,7 @@ import { setFlagsFromString } from "node:v8";
 import { load } from "../index.js";
 import { bits, expected, KERNELS, pathOf } from "./models.js";
 
-setFlagsFromString("--wasm-max-mem-pages=128");
+setFlagsFromString("--wasm-max-mem-pages=64");
 
 for (const kernel of KERNELS) {
   test(`the page goes on, ${kernel}`, async () => {

@@ -17,7 +17,7 @@ namespace {
 // handler of the engine throws.
 struct alignas(16) Header {
   const std::type_info *type;
-  void (*destroy)(void *);
+  void *(*destroy)(void *); // destructors return their object on WebAssembly
 };
 
 Header *header_of(void *object) { return static_cast<Header *>(object) - 1; }
@@ -105,7 +105,7 @@ void __cxa_free_exception(void *object) noexcept {
   if (memory != reserve) std::free(memory);
 }
 
-[[noreturn]] void __cxa_throw(void *object, std::type_info *type, void (*destroy)(void *)) {
+[[noreturn]] void __cxa_throw(void *object, std::type_info *type, void *(*destroy)(void *)) {
   *header_of(object) = {type, destroy};
   __builtin_wasm_throw(0, object);
 }

@@ -24,7 +24,6 @@ TEXTS = [
     "not " * 100,
     ["bad " * 70, "fun " * 70],
 ]
-SINGLE = [text for text in TEXTS if isinstance(text, str)]
 CONTEXTS = ["the film was good and we liked it " * n for n in (1, 7, 20)] + ["🙂 a  dull — plot ŵâs  ", "", "great"]
 
 
@@ -42,14 +41,18 @@ def vectors(model, texts, poolings=("mean", "first")):
     return {pooling: floats(model.encode(pairs(texts), pooling=names[pooling], normalize=True)) for pooling in poolings}
 
 
-def classifier(model, texts):
+def classifier(model, texts=TEXTS):
     results = [one.as_dict() for one in model.predict(pairs(texts))]
     return {"texts": texts, "logits": floats(model.logits(pairs(texts))), "results": results, **vectors(model, texts)}
 
 
+def embedder(model):
+    return {"texts": TEXTS, **vectors(model, TEXTS, ("mean", "first", "pooler"))}
+
+
 def tagger(model):
-    found = [model.predict(text).as_dict() for text in SINGLE]
-    return {"texts": SINGLE, "results": found}
+    texts = [text for text in TEXTS if isinstance(text, str) and len(text) < 200]  # longer ones are cut off in C
+    return {"texts": texts, "results": [model.predict(text).as_dict() for text in texts]}
 
 
 def answerer(model):
@@ -77,23 +80,14 @@ def make_models(folder):
     folder.mkdir()
     head = "ForSequenceClassification"
     kinds = {
-        "classifier": ({"head": head}, lambda model: classifier(model, TEXTS)),
-        "labels": (
-            {"head": head, "problem_type": "multi_label_classification"},
-            lambda model: classifier(model, TEXTS),
-        ),
-        "number": ({"head": head, "problem_type": "regression"}, lambda model: classifier(model, TEXTS)),
-        "reference": ({"head": head, "recipe": "reference"}, lambda model: classifier(model, TEXTS)),
-        "distilbert": ({"head": head, "family": "DistilBert"}, lambda model: classifier(model, TEXTS)),
-        "entities": (
-            {"head": "ForTokenClassification", "id2label": {0: "O", 1: "B-PER", 2: "I-PER"}},
-            tagger,
-        ),
+        "classifier": ({"head": head}, classifier),
+        "labels": ({"head": head, "problem_type": "multi_label_classification"}, classifier),
+        "number": ({"head": head, "problem_type": "regression"}, classifier),
+        "reference": ({"head": head, "recipe": "reference"}, classifier),
+        "distilbert": ({"head": head, "family": "DistilBert"}, classifier),
+        "entities": ({"head": "ForTokenClassification", "id2label": {0: "O", 1: "B-PER", 2: "I-PER"}}, tagger),
         "answers": ({"head": "ForQuestionAnswering"}, answerer),
-        "embedder": (
-            {"head": "Model"},
-            lambda model: {"texts": TEXTS, **vectors(model, TEXTS, ("mean", "first", "pooler"))},
-        ),
+        "embedder": ({"head": "Model"}, embedder),
         "minilm": ({"head": head} | MINILM, lambda model: classifier(model, sentences(500))),
     }
     for name, (settings, expect) in kinds.items():
