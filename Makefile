@@ -17,7 +17,7 @@ export PATH := $(abspath $(BIN)):$(PATH)
 
 , := ,
 .DEFAULT_GOAL := help
-.PHONY: help demo setup check test test-slow test-integrations test-native wasm js-test sanitize emulate neon fuzz fuzz-folders cover format bench-native
+.PHONY: help demo setup check test test-slow test-integrations test-native wasm js-test js-demo sanitize emulate neon fuzz fuzz-folders cover format bench-native
 .PHONY: bench-quantize bench-serve lock docs screenshots clean
 
 help: ## show this menu
@@ -69,8 +69,10 @@ docs: setup ## the documentation as a site in build/site
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 	$(BIN)/pytest tests/docs/test_reference.py
 
-test: setup test-native ## the whole test suite but its slow part, on WORKERS=2 cores
-	$(BIN)/pytest -n $(WORKERS) --dist worksteal
+# Where WebAssembly can neither be built nor its compiler be installed, the tests of js/ are left out.
+JS := $(shell (command -v clang++-19 && test -e /usr/lib/wasm32-wasi/libc++.a || (command -v apt-get && test `id -u` = 0)) > /dev/null && echo yes)
+test: setup test-native $(if $(JS),wasm) ## the whole test suite but its slow part, on WORKERS=2 cores
+	$(BIN)/pytest -n $(WORKERS) --dist worksteal $(if $(JS),,--ignore tests/js)
 
 test-slow: setup ## the tests that take minutes; some measure time, so they run alone
 	$(BIN)/pytest -m slow
@@ -88,14 +90,22 @@ test-native: ## the native tests and the example in C
 
 # No download but these packages of Debian, and only as root; else it says which are missing.
 WASM_PACKAGES := clang-19 lld-19 wasi-libc libc++-19-dev-wasm32 libc++abi-19-dev-wasm32 libclang-rt-19-dev-wasm32 nodejs
-wasm: ## the engine as WebAssembly, js/wasm (Debian: clang-19 and its libraries for wasm32; installed for root)
+wasm: ## the engine as WebAssembly, in js/wasm (Debian: clang-19 and its libraries; root has them installed)
 	@if ! command -v clang++-19 wasm-ld-19 node > /dev/null || ! test -e /usr/lib/wasm32-wasi/libc++.a; then \
 		test "$$(id -u)" = 0 || { echo "make wasm needs: apt-get install $(WASM_PACKAGES)"; exit 1; }; \
 		apt-get update -qq && DEBIAN_FRONTEND=noninteractive \
 			apt-get install -y -qq --no-install-recommends $(WASM_PACKAGES) > /dev/null; fi
-	cmake -S native/wasm -B build/wasm -DCMAKE_TOOLCHAIN_FILE=toolchain.cmake -DCMAKE_BUILD_TYPE=Release \
+	cmake -S native/wasm -B build/wasm --no-warn-unused-cli -DCMAKE_TOOLCHAIN_FILE=toolchain.cmake -DCMAKE_BUILD_TYPE=Release \
 		-DTB_VERSION=$$(sed -n 's/^__version__ = "\(.*\)"/\1/p' src/ternarybert/__init__.py) > /dev/null
 	cmake --build build/wasm -j 2
+
+js-test: setup wasm ## the npm package in Node and Chromium, slow part included, and its types (npm: typescript)
+	cd js && npm install --no-audit --no-fund --no-package-lock --loglevel=error && npx tsc
+	$(BIN)/pytest -m 'slow or not slow' tests/js
+
+MODEL ?= models/minilm/src/ternarybert_minilm/model
+js-demo: setup wasm ## the demo page with an embedder, MODEL=packed, as a folder for a web server: build/js-demo
+	$(BIN)/python tools/js_demo.py $(MODEL) build/js-demo
 
 sanitize: ## native tests with address, undefined-behavior and thread sanitizers
 	$(call CMAKE,build/sanitize,RelWithDebInfo,-DCMAKE_CXX_FLAGS='-fsanitize=address$(,)undefined -fno-sanitize-recover=all' \

@@ -77,7 +77,7 @@ export class TernaryModel {
     return many(input, (texts) => this.#classify(texts).map((row) => this.#result(row)));
   }
 
-  /** @param {[string, string?][]} texts */
+  /** @param {[string, string?][]} texts @returns {{ logits: Float32Array, scores: Float64Array }[]} */
   #classify(texts) {
     const engine = this.#open;
     const width = this.labels.length;

@@ -33,4 +33,4 @@ def make_demo(model: Path, target: Path) -> int:
 
 if __name__ == "__main__":
     size = make_demo(Path(sys.argv[1]), Path(sys.argv[2]))
-    print(f"{sys.argv[2]}: {size:,} bytes; try it: python -m http.server --directory {sys.argv[2]}")
+    sys.stdout.write(f"{size:,} bytes; try it: python -m http.server --directory {sys.argv[2]}\n")
