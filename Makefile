@@ -69,8 +69,12 @@ docs: setup ## the documentation as a site in build/site
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 	$(BIN)/pytest tests/docs/test_reference.py
 
-# Where WebAssembly can neither be built nor its compiler be installed, the tests of js/ are left out.
-JS := $(shell (command -v clang++-19 && test -e /usr/lib/wasm32-wasi/libc++.a || (command -v apt-get && test `id -u` = 0)) > /dev/null && echo yes)
+# clang with WebAssembly's libraries, and Node. Where they are missing and cannot be installed, `make test` leaves the
+# tests of js/ out.
+WASM_PACKAGES := clang-19 lld-19 wasi-libc libc++-19-dev-wasm32 libc++abi-19-dev-wasm32 libclang-rt-19-dev-wasm32 nodejs
+HAS_WASM := for name in clang++-19 wasm-ld-19 node; do command -v $$name > /dev/null || exit 1; done; \
+	test -e /usr/lib/wasm32-wasi/libc++.a
+JS := $(shell if ($(HAS_WASM)) || (test `id -u` = 0 && command -v apt-get > /dev/null); then echo yes; fi)
 test: setup test-native $(if $(JS),wasm) ## the whole test suite but its slow part, on WORKERS=2 cores
 	$(BIN)/pytest -n $(WORKERS) --dist worksteal $(if $(JS),,--ignore tests/js)
 
@@ -88,13 +92,10 @@ test-native: ## the native tests and the example in C
 	$(call CMAKE,build/native,Release)
 	$(call CTEST,build/native)
 
-# No download but these packages of Debian, and only as root; else it says which are missing.
-WASM_PACKAGES := clang-19 lld-19 wasi-libc libc++-19-dev-wasm32 libc++abi-19-dev-wasm32 libclang-rt-19-dev-wasm32 nodejs
 wasm: ## the engine as WebAssembly, in js/wasm (Debian: clang-19 and its libraries; root has them installed)
-	@if ! command -v clang++-19 wasm-ld-19 node > /dev/null || ! test -e /usr/lib/wasm32-wasi/libc++.a; then \
-		test "$$(id -u)" = 0 || { echo "make wasm needs: apt-get install $(WASM_PACKAGES)"; exit 1; }; \
-		apt-get update -qq && DEBIAN_FRONTEND=noninteractive \
-			apt-get install -y -qq --no-install-recommends $(WASM_PACKAGES) > /dev/null; fi
+	@($(HAS_WASM)) || if test "$$(id -u)" = 0; then apt-get update -qq && DEBIAN_FRONTEND=noninteractive \
+		apt-get install -y -qq --no-install-recommends $(WASM_PACKAGES) > /dev/null; \
+		else echo "make wasm needs: apt-get install $(WASM_PACKAGES)"; exit 1; fi
 	cmake -S native/wasm -B build/wasm --no-warn-unused-cli -DCMAKE_TOOLCHAIN_FILE=toolchain.cmake -DCMAKE_BUILD_TYPE=Release \
 		-DTB_VERSION=$$(sed -n 's/^__version__ = "\(.*\)"/\1/p' src/ternarybert/__init__.py) > /dev/null
 	cmake --build build/wasm -j 2
