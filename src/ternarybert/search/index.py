@@ -13,6 +13,7 @@ import hashlib
 import io
 import json
 import os
+import warnings
 import zipfile
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -22,7 +23,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from ternarybert.errors import DataError, OutputError, UnsupportedModelError
+from ternarybert.errors import DataError, OutputError, TruncationWarning, UnsupportedModelError
 from ternarybert.packed.embedder_modules import unit_length
 from ternarybert.packed.hf_folder import deciding_files
 from ternarybert.runtime.embedder import Embedder
@@ -143,7 +144,10 @@ class VectorIndex:
         vectors = [np.empty((0, model.width), np.float32)]
         for first in range(0, len(texts), _CHUNK):
             progress(first, len(texts))
-            vectors.append(model.encode_document(texts[first : first + _CHUNK]))
+            with warnings.catch_warnings():
+                # A table of 900 characters can have too many tokens: it is found by its beginning, and shown whole.
+                warnings.simplefilter("ignore", TruncationWarning)
+                vectors.append(model.encode_document(texts[first : first + _CHUNK]))
         codes, scales = quantize_rows(unit_length(np.concatenate(vectors)))
         start = 0
         for name, passages in fresh.items():

@@ -23,6 +23,7 @@ from ternarybert import packed
 from ternarybert.data.classification import CLASSIFICATION
 from ternarybert.data.kinds import model_kind
 from ternarybert.data.multi_label import MULTI_LABEL
+from ternarybert.data.squad.task import QUESTION_ANSWERING
 from ternarybert.errors import HubError, UnsupportedModelError, suggest_path
 from ternarybert.training.heads import HEADS, ClassificationHead, EmbeddingHead, Head
 from ternarybert.training.heads.embedding import modules_folder
@@ -94,7 +95,8 @@ def trained_kind(model: str | Path) -> str | None:
 
 def label_names(model: str | Path) -> list[str]:
     """The names of a model's labels in the order of its ids; a regression model has a single one."""
-    head = HEADS.get(trained_kind(model) or CLASSIFICATION, ClassificationHead)
+    kind = trained_kind(model)
+    head = ClassificationHead if kind in (None, QUESTION_ANSWERING) else HEADS[kind]  # those have no labels: refused
     return [str(name) for _, name in sorted(trained_config(model, head).id2label.items())]
 
 
