@@ -173,7 +173,8 @@ def main() -> None:
     make_site(out, teacher)
     server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), functools.partial(QuietFiles, directory=str(out)))
     threading.Thread(target=server.serve_forever, daemon=True).start()
-    program = next(found for name in ("chromium", "chromium-browser", "google-chrome") if (found := shutil.which(name)))
+    programs = (shutil.which(name) for name in ("chromium", "chromium-browser", "google-chrome"))
+    program = next(path for path in programs if path)
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=program, args=["--no-sandbox", "--disable-gpu"])
         found = measure(browser, f"http://127.0.0.1:{server.server_port}/", teacher, options.rounds)

@@ -170,6 +170,7 @@ def run(job: str, options: argparse.Namespace) -> None:
         ternarize(teacher, data, student, PRESETS["default"], training(student))
     if not figures.exists():
         theirs, ours = evaluate_torch(teacher, test), evaluate(student, test)
+        assert data.train is not None
         rows = {"train": len(data.train), "selection": len(data.evals["dev"]), "scored": ours["rows"]}
         content = {"task": job, "seed": options.seed, "minutes": options.minutes, "rows": rows}
         content |= {"metric": ours["metric"], "teacher": theirs["scores"], "student": ours["scores"]}

@@ -7,7 +7,7 @@ import pytest
 
 from ternarybert.errors import DataError, UnsupportedModelError
 from ternarybert.packed.embedder_modules import unit_length
-from ternarybert.runtime import load
+from ternarybert.runtime import installed, load
 from ternarybert.search import VectorIndex, search
 from ternarybert.search.index import INDEX_FILE, quantize_rows
 from tests.cli.shell import command
@@ -147,6 +147,7 @@ def test_the_command(folder, notes, monkeypatch):
     code, _, err = command("search", "only words", "--model", folder)
     assert code == 2 and "only words" in err
     monkeypatch.chdir(notes)
+    monkeypatch.setattr(installed, "entry_points", lambda group: [])  # the development environment has a model
     code, _, err = command("search", notes, "was it fun")
     assert code == 2 and "ternarybert-minilm" in err
 

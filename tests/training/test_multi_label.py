@@ -30,7 +30,7 @@ def rows(count: int, start: int = 0) -> Dataset:
 @pytest.fixture(scope="module")
 def made(tmp_path_factory):
     folder = tmp_path_factory.mktemp("several")
-    data = TaskData(TASK, rows(320), {"dev": rows(24, start=100)})
+    data = TaskData(TASK, rows(160), {"dev": rows(24, start=100)})
     start = tiny.save(folder / "start", hidden_dropout_prob=0.0)
     teacher = ternarybert.finetune(start, data, folder / "teacher", EAGER, QUICK)
     bare = TaskData(TASK, data.train.remove_columns("label"), data.evals)
