@@ -16,5 +16,16 @@ def test_every_workflow_can_be_read(path):
     assert {"name", "on", "permissions", "jobs"} <= workflow.keys()  # an unquoted `on` would be True
     for job in workflow["jobs"].values():
         assert all(("uses" in step) != ("run" in step) for step in job["steps"])
-        actions = [step["uses"] for step in job["steps"] if "uses" in step]
-        assert all(re.fullmatch(r"[\w.-]+/[\w.-]+@[\w.]+", action) for action in actions)
+
+
+@pytest.mark.parametrize("path", WORKFLOWS, ids=lambda path: path.name)
+def test_actions_are_pinned_by_commit(path):
+    """A tag can be moved to other code. The comment names the version, and Dependabot updates both."""
+    used = re.findall(r"uses: *(.*)", path.read_text(encoding="utf-8"))
+    assert used
+    assert all(re.fullmatch(r"[\w.-]+/[\w.-]+@[0-9a-f]{40} # v[\d.]+", action) for action in used)
+
+
+def test_dependabot_updates_what_developers_install():
+    wanted = yaml.safe_load((ROOT / ".github" / "dependabot.yml").read_text(encoding="utf-8"))["updates"]
+    assert {each["package-ecosystem"] for each in wanted} >= {"github-actions", "pip"}
