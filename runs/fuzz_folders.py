@@ -2,10 +2,12 @@
 
     python runs/fuzz_folders.py 20000 [--seed 0]
 
-A tiny packed folder with tokenizer is made once. Each round damages one file of it (configuration, tokenizer, its
-settings, metrics, weights with and without their SHA-256), loads it and predicts three texts. It also reads a damaged
-recipe and a damaged archive of questions. Anything but a result or a `TernaryBertError` fails. So does a round that
-needs more than 5 s, or more than ten times the size of its files beyond the memory that the process had before it.
+Tiny packed folders are made once: a classifier, a tagger and a model that answers questions with tokenizer.json, a
+classifier with vocab.txt, and an embedder with all its modules. Each round damages one file of one of them
+(configuration, tokenizer, settings, modules, metrics, weights with and without their SHA-256), loads it and asks it. It
+also reads a damaged recipe, a damaged archive of questions (zip or gzip, inside or outside) and a damaged table.
+Anything but a result or a `TernaryBertError` fails. So does a round that needs more than 5 s, or more than ten
+times the size of its files beyond the memory that the process had before it.
 
 Memory is the process's peak in the round (Linux: VmHWM, reset before each). What the allocator keeps for later is given
 back first, so that a round cannot hide in it. What libraries keep from their first use is measured apart, in rounds
@@ -22,26 +24,37 @@ import io
 import json
 import random
 import resource
-import shutil
 import sys
 import tempfile
 import time
 import warnings
 import zipfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import partial
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 import ternarybert
+from ternarybert.data.readers import open_rows
 from ternarybert.data.squad.questions import read_questions
 from ternarybert.errors import TernaryBertError
 from ternarybert.recipe import Recipe
 from ternarybert.recipe_io import read_yaml
+from ternarybert.runtime import Embedder
+from ternarybert.runtime.model import Answerer
 
 TEXTS = ["good film", "", ("a pair", "of texts \u2603")]
-SECONDS, TRIES, TIMES, UNDAMAGED = 5.0, 3, 10, 20
+TABLE = 'text,label\ngood film,1\n"a, b",0\n"two\nlines",\u2603\n'
+ROWS = ['{"text": "good film", "label": 1}', '{"text": "a \\ud83d\\ude00 b", "label": [1, {"a": null}]}']
+TABLES = {
+    "csv": TABLE,
+    "tsv": TABLE.replace(",", "\t"),
+    "jsonl": "\n".join(ROWS),
+    "json": f"[{','.join(ROWS)}]",
+}
+SECONDS, TRIES, TIMES, UNDAMAGED = 5.0, 3, 10, 40
 ODD: list[Any] = [
     None,
     True,
@@ -122,18 +135,89 @@ def unhashed(config: bytes) -> bytes:
     return json.dumps(content).encode()
 
 
-def damage(rng: random.Random, files: dict[str, bytes], folder: Path) -> str:
-    """Write the folder with one file damaged; which one and how."""
-    name = rng.choice(sorted(files) + ["tokenizer.json", "config.json"] * 2)
-    way: Callable[[random.Random, bytes], bytes] = rng.choice([flip, splice, *([edit] * 3 if ".json" in name else [])])
-    written = dict(files)
-    if rng.random() < 0.5:
-        written["config.json"] = unhashed(written["config.json"])
-    written[name] = way(rng, written[name])
-    for each, data in written.items():
-        (folder / each).unlink(missing_ok=True)  # a new file: the one before may still be mapped
-        (folder / each).write_bytes(data)
-    return f"{way.__name__} of {name}"
+@dataclass(frozen=True)
+class Round:
+    """What one round reads: a folder, and files of other kinds."""
+
+    folder: Path
+    recipe: bytes
+    archive: Path
+    table: Path
+
+
+class Fuzzer:
+    """Writes damaged copies of folders and of other files."""
+
+    def __init__(self, originals: Sequence[Path], work: Path) -> None:
+        self.originals = [_files(folder) for folder in originals]
+        self.work = work
+        work.mkdir(exist_ok=True)
+        self.recipe, self.questions = Recipe.load("paper").to_yaml().encode(), questions()
+
+    def size(self, number: int) -> int:
+        """Bytes of a folder and of the other files."""
+        others = self.recipe, self.questions, *(table.encode() for table in TABLES.values())
+        return sum(map(len, (*self.originals[number].values(), *others)))
+
+    def whole(self, number: int) -> Round:
+        """A round without damage."""
+        archive, table = self._archive(None), self._table("csv", TABLES["csv"].encode())
+        return Round(self._folder(number, self.originals[number]), self.recipe, archive, table)
+
+    def damaged(self, rng: random.Random, number: int) -> tuple[Round, str]:
+        """A round with one damaged file of each kind; which file of the folder, and how."""
+        files = dict(self.originals[number])
+        name = rng.choice([*sorted(files), *(each for each in ("tokenizer.json", "config.json") * 2 if each in files)])
+        ways: list[Callable[[random.Random, bytes], bytes]] = [flip, splice, *([edit] * 3 if ".json" in name else [])]
+        way = rng.choice(ways)
+        if rng.random() < 0.5:
+            files["config.json"] = unhashed(files["config.json"])
+        files[name] = way(rng, files[name])
+        kind = rng.choice(sorted(TABLES))
+        table = self._table(kind, rng.choice([flip, splice])(rng, TABLES[kind].encode()))
+        recipe = edited_recipe(rng) if rng.random() < 0.5 else splice(rng, self.recipe)
+        return Round(self._folder(number, files), recipe, self._archive(rng), table), f"{way.__name__} of {name}"
+
+    def _folder(self, number: int, files: dict[str, bytes]) -> Path:
+        folder = self.work / str(number)
+        for name, data in files.items():
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
+            (folder / name).unlink(missing_ok=True)  # a new file: the one before may still be mapped
+            (folder / name).write_bytes(data)
+        return folder
+
+    def _table(self, kind: str, data: bytes) -> Path:
+        path = self.work / f"table.{kind}"
+        path.write_bytes(data)
+        return path
+
+    def _archive(self, rng: random.Random | None) -> Path:
+        """Write an archive of questions, zip or gzip; with `rng` the content is damaged, or the archive."""
+        content, is_zip = self.questions, rng is None or rng.random() < 0.7
+        if rng is not None and rng.random() < 0.5:
+            content, rng = rng.choice([flip, splice, edit])(rng, content), None
+        data = zipped(content) if is_zip else gzip.compress(content)
+        path = self.work / f"questions.json.{'zip' if is_zip else 'gz'}"
+        path.write_bytes(data if rng is None else rng.choice([flip, splice])(rng, data))
+        return path
+
+
+def _files(folder: Path) -> dict[str, bytes]:
+    paths = (path for path in folder.rglob("*") if path.is_file())
+    return {path.relative_to(folder).as_posix(): path.read_bytes() for path in paths}
+
+
+def edited_recipe(rng: random.Random) -> bytes:
+    """A recipe with a field changed; JSON is YAML, too."""
+    return edit(rng, json.dumps(Recipe.load("paper").to_dict()).encode())
+
+
+def zipped(content: bytes) -> bytes:
+    """An archive of one file."""
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as file:
+        file.writestr("train-v1.1.json", content)
+    return buffer.getvalue()
 
 
 def questions() -> bytes:
@@ -146,42 +230,38 @@ def questions() -> bytes:
     return json.dumps({"version": "1.1", "data": [{"title": "Film", "paragraphs": [paragraph]}]}).encode()
 
 
-def archive(rng: random.Random | None, content: bytes, folder: Path) -> Path:
-    """Write an archive of questions, zip or gzip; with `rng` the content is damaged, or the archive."""
-    is_zip = rng is None or rng.random() < 0.7
-    if rng is not None and rng.random() < 0.5:
-        content, rng = rng.choice([flip, splice, edit])(rng, content), None
-    if is_zip:
-        buffer = io.BytesIO()
-        with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as file:
-            file.writestr("train-v1.1.json", content)
-        data = buffer.getvalue()
-    else:
-        data = gzip.compress(content)
-    path = folder.with_name(f"questions.json.{'zip' if is_zip else 'gz'}")
-    path.write_bytes(data if rng is None else rng.choice([flip, splice])(rng, data))
-    return path
-
-
-def attempt(folder: Path, recipe: bytes, packed: Path) -> bool:
+def attempt(given: Round) -> bool:
     """Whether the folder gave an answer; errors of ours do not count as failures, nor do those of other files."""
+    for read in (_read_recipe, _read_archive, _read_table):
+        try:
+            read(given)
+        except TernaryBertError as error:
+            str(error).encode(errors="backslashreplace")
     try:
-        data = read_yaml(recipe.decode(errors="replace"), "the recipe")
-        Recipe.from_dict(data if isinstance(data, dict) else {})
-    except TernaryBertError as error:
-        str(error).encode(errors="backslashreplace")
-    try:
-        assert read_questions(packed)
-    except TernaryBertError as error:
-        str(error).encode(errors="backslashreplace")
-    try:
-        with ternarybert.load(folder, num_threads=1) as model:
-            predictions = model.predict(TEXTS)
-            assert len(predictions) == len(TEXTS)
+        with ternarybert.load(given.folder, num_threads=1) as model:
+            if isinstance(model, Embedder):
+                assert len(model.encode([text for text in TEXTS if isinstance(text, str)])) == 2
+            else:
+                texts = [("where?", "in a good film")] if isinstance(model, Answerer) else TEXTS
+                assert len(model.predict(texts)) == len(texts)
     except TernaryBertError as error:
         str(error)
         return False
     return True
+
+
+def _read_recipe(given: Round) -> None:
+    data = read_yaml(given.recipe.decode(errors="replace"), "the recipe")
+    Recipe.from_dict(data if isinstance(data, dict) else {})
+
+
+def _read_archive(given: Round) -> None:
+    assert read_questions(given.archive)
+
+
+def _read_table(given: Round) -> None:
+    for _ in open_rows(given.table):
+        pass
 
 
 def grown(work: Callable[[], bool]) -> tuple[bool, int]:
@@ -204,40 +284,38 @@ def _status(name: str) -> int:
     return next(int(line.split()[1]) << 10 for line in lines if line.startswith(f"{name}:"))
 
 
-def fuzz(original: Path, folder: Path, seeds: range, progress: int = 0) -> dict[str, float]:
+def fuzz(originals: Sequence[Path], work: Path, seeds: range, progress: int = 0) -> dict[str, float]:
     """Try one damaged folder per seed; an AssertionError names the seed of the first that fails."""
-    files = {path.name: path.read_bytes() for path in original.iterdir() if path.is_file()}
-    recipe, asked = Recipe.load("paper").to_yaml().encode(), questions()
-    size = sum(map(len, files.values())) + len(recipe) + len(asked)
-    for name, data in files.items():
-        (folder / name).write_bytes(data)
+    fuzzer = Fuzzer(originals, work)
+    gc.freeze()  # what was imported stays; without this each collection takes a quarter of a second
     # The first rounds fill caches of libraries; what the last of them still needs is what an honest folder needs.
-    whole = archive(None, asked, folder)
-    base = [grown(lambda: attempt(folder, recipe, whole))[1] for _ in range(UNDAMAGED)][-1]
-    answered, slowest, most = 0, 0.0, 0
+    whole = [grown(partial(attempt, fuzzer.whole(i % len(originals))))[1] for i in range(UNDAMAGED)]
+    answered, slowest, most, times = 0, 0.0, 0, 0.0
     for count, seed in enumerate(seeds, 1):
-        rng = random.Random(seed)
-        what = damage(rng, files, folder)
-        work = partial(attempt, folder, splice(rng, recipe), archive(rng, asked, folder))
+        rng, number = random.Random(seed), seed % len(originals)
+        made, how = fuzzer.damaged(rng, number)
+        what = f"seed {seed}, {originals[number].name}, {how}"
         try:
-            is_answered, seconds, memory = _measured(work)
+            is_answered, seconds, memory = _measured(made)
         except BaseException as error:
-            raise AssertionError(f"seed {seed}, {what}: {type(error).__name__}: {error}") from error
+            raise AssertionError(f"{what}: {type(error).__name__}: {error}") from error
+        size = fuzzer.size(number)
         answered, slowest, most = answered + is_answered, max(slowest, seconds), max(most, memory)
-        assert seconds < SECONDS, f"seed {seed}, {what}: {seconds:.1f} s"
-        assert memory < TIMES * size, f"seed {seed}, {what}: {memory:,} bytes, the folder has {size:,}"
+        times = max(times, memory / size)
+        assert seconds < SECONDS, f"{what}: {seconds:.1f} s"
+        assert memory < TIMES * size, f"{what}: {memory:,} bytes, the folder has {size:,}"
         if progress and count % progress == 0:
-            print(f"{count} of {len(seeds)}: slowest {slowest:.2f} s, most memory {most / size:.2f} times", flush=True)
-    found = {"folders": len(seeds), "answered": answered, "slowest": slowest}
-    return found | {"size": size, "undamaged": base, "memory": most}
+            print(f"{count} of {len(seeds)}: slowest {slowest:.2f} s, most memory {times:.2f} times", flush=True)
+    found = {"folders": len(seeds), "answered": answered, "slowest": slowest, "memory": most, "times": times}
+    return found | {"undamaged": max(whole[-len(originals) :])}
 
 
-def _measured(work: Callable[[], bool]) -> tuple[bool, float, int]:
+def _measured(given: Round) -> tuple[bool, float, int]:
     """The result, the seconds of the fastest of some tries, and the memory of the first."""
     seconds, memories = list[float](), list[int]()
     while not seconds or (min(seconds) >= SECONDS and len(seconds) < TRIES):
         start = time.monotonic()
-        result, memory = grown(work)
+        result, memory = grown(partial(attempt, given))
         seconds.append(time.monotonic() - start)
         memories.append(memory)
     return result, min(seconds), memories[0]
@@ -251,12 +329,12 @@ def main() -> None:
     options = parser.parse_args()
     warnings.simplefilter("ignore")
     sys.path.insert(0, str(Path(__file__).parents[1]))
-    save_student = import_module("tests.runtime.folders").save_student  # the tests' tiny student, with torch
+    make = import_module("tests.runtime.fuzzed_folders").make_folders  # by the tests' tiny students, with torch
 
     with tempfile.TemporaryDirectory() as place:
-        original = save_student(Path(place, "original"), "ForSequenceClassification")
-        copied = Path(shutil.copytree(original, Path(place, "copy")))
-        print(fuzz(original, copied, range(options.seed, options.seed + options.folders), progress=100))
+        work = Path(place, "work")
+        seeds = range(options.seed, options.seed + options.folders)
+        print(fuzz(make(Path(place)), work, seeds, progress=1000))
 
 
 if __name__ == "__main__":

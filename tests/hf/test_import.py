@@ -1,7 +1,9 @@
 """What importing the plug-in does, and what happens to those who forget it."""
 
+import copy
 import importlib
 import json
+import pickle
 import shutil
 import subprocess
 import sys
@@ -12,6 +14,7 @@ from transformers import pipeline
 
 import ternarybert
 import ternarybert.hf
+from ternarybert import packed
 from ternarybert.errors import MissingExtraError
 from tests.processes import fork
 
@@ -42,6 +45,34 @@ def test_without_the_import_transformers_refuses(tmp_path):
     out, _ = run(LOAD, tmp_path / "p")
     assert out.startswith("refused")
     assert "model.safetensors" in out
+
+
+def test_without_the_import_transformers_refuses_what_save_pretrained_wrote(tmp_path):
+    """Its weights have the name that transformers looks for, but config.json names another one."""
+    write_student(tmp_path / "p", random_student())
+    model = ternarybert.load_torch(tmp_path / "p")
+    for name, saved in (("saved", model), ("copied", copy.deepcopy(model))):
+        saved.save_pretrained(tmp_path / name)
+        out, _ = run(LOAD, tmp_path / name)
+        assert out.startswith("refused")
+        assert "import-ternarybert.hf-first" in out
+        again = ternarybert.load_torch(tmp_path / name)
+        assert all(torch.equal(a, b) for a, b in zip(again.parameters(), model.parameters(), strict=True))
+        assert not hasattr(again.config, "transformers_weights")
+        assert "transformers_weights" not in packed.read(tmp_path / name).config
+    copied = pickle.loads(pickle.dumps(model))
+    copied.save_pretrained(tmp_path / "pickled")
+    assert packed.is_packed(tmp_path / "pickled")
+
+
+def test_what_is_pushed_refuses_too(tmp_path, monkeypatch):
+    """`push_to_hub=True` of `save_pretrained` uploads what was saved, with its config.json as it is on the disk."""
+    write_student(tmp_path / "p", random_student())
+    model = ternarybert.load_torch(tmp_path / "p")
+    pushed = []
+    monkeypatch.setattr(type(model), "push_to_hub", lambda self, name, **options: pushed.append((name, options)))
+    model.save_pretrained(tmp_path / "q", push_to_hub=True, repo_id="me/q", private=True, token="t")
+    assert pushed == [("me/q", {"private": True, "token": "t"})]
 
 
 def test_with_the_import_transformers_loads_both_versions(tmp_path):

@@ -406,6 +406,8 @@ def _read_json_lines(rows: Rows) -> Iterator[Row]:
                 yield number, rows.bad(number, f"not JSON ({error.msg}); one object a line")
             except RecursionError:
                 yield number, rows.bad(number, "not JSON (nested too deeply)")
+            except ValueError:  # Python limits the digits of an integer
+                yield number, rows.bad(number, "not JSON (a number with too many digits)")
             else:
                 yield number, _object(rows, number, value)
 
@@ -466,6 +468,8 @@ class _JsonText:
                 if not self._more(len(self._text)):
                     raise self.fault(error.msg, error.lineno) from error
                 continue
+            except ValueError as error:  # Python limits the digits of an integer
+                raise self.fault("a number with too many digits") from error
             # A number may go on in the next block.
             if end < len(self._text) or not self._more():
                 text = self._text[:end]

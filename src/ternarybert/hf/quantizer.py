@@ -20,8 +20,10 @@ weights set from outside work.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping
 from pathlib import Path
+from types import MethodType
 from typing import Any, cast
 
 import numpy as np
@@ -39,16 +41,20 @@ from ternarybert.errors import NotPackedError, PackedConfigError, UnsafeFileErro
 from ternarybert.families import family_of
 from ternarybert.packed import PackedModel, PackedTensor
 from ternarybert.packed.codec import Coding
+from ternarybert.packed.folder import CONFIG
 from ternarybert.packed.manifest import QUANT_METHOD, WEIGHTS_FILES, Float, arrays, checked_version, describe
 from ternarybert.packed.model import recipe_of
 from ternarybert.packed.tensor import as_float32
 from ternarybert.quantize import Quantized
+from ternarybert.storage import write_json
 from ternarybert.student import QuantizedWeight, TernaryEmbedding, TernaryLinear, make_student, quantized_layers
 
 Tensors = Mapping[str, PackedTensor | Float]
 CODES, SCALE = "weight.codes", "weight.scale"  # the names of a packed weight in the file
 
-SAVED_VERSION = 1  # transformers chooses the name of the file that it writes
+SAVED_VERSION = 1  # transformers chooses the name of the file that it writes, and its Trainer resumes from that name
+# What config.json then names as the weights file: transformers without this plug-in stops, and its message says why.
+NO_FILE = "import-ternarybert.hf-first.safetensors"
 _HUB_OPTIONS = ("cache_dir", "force_download", "local_files_only", "revision", "subfolder", "token")
 
 
@@ -81,8 +87,7 @@ class TernaryBertQuantizer(HfQuantizer):  # type: ignore[misc]
     def update_attn_implementation(self, config: Any) -> Any:
         """Name the weights file, which transformers does not find by itself; called before it looks for one."""
         version = checked_version(getattr(self.quantization_config, "format_version", None))
-        if version != SAVED_VERSION:
-            config.transformers_weights = WEIGHTS_FILES[version]
+        config.transformers_weights = WEIGHTS_FILES[version]
         return config
 
     def get_weight_conversions(self) -> list[WeightConverter]:
@@ -112,6 +117,7 @@ class TernaryBertQuantizer(HfQuantizer):  # type: ignore[misc]
                 layer.use_origin()
         # Otherwise transformers would undo the conversions on saving, after `get_state_dict_and_metadata`.
         model._weight_conversions = []
+        model.save_pretrained = MethodType(save_pretrained, model)
 
     def get_state_dict_and_metadata(self, model: PreTrainedModel) -> tuple[dict[str, Tensor], dict[str, str]]:
         """The packed tensors of the current model; also updates its config."""
@@ -125,6 +131,21 @@ class TernaryBertQuantizer(HfQuantizer):  # type: ignore[misc]
         section.__dict__.pop("sha256", None)  # transformers writes the file later, so its hash is unknown here
         model.config.quantization_config = section
         return {name: torch.from_numpy(array) for name, array in arrays(content).items()}, {}
+
+
+def save_pretrained(
+    self: PreTrainedModel, save_directory: str | Path, *, push_to_hub: bool = False, **options: Any
+) -> None:
+    """Save the model so that transformers without this plug-in raises, instead of using random weights."""
+    hub = {name: options.pop(name) for name in ("repo_id", "commit_message", "private", "create_pr") if name in options}
+    type(self).save_pretrained(self, save_directory, **options)
+    path = Path(save_directory, CONFIG)
+    if options.get("is_main_process", True) and path.is_file():
+        content = json.loads(path.read_text(encoding="utf-8"))
+        write_json(path, content | {"transformers_weights": NO_FILE}, indent=2)
+    if push_to_hub:  # only now: what is uploaded is what was saved here
+        shared = {name: options[name] for name in ("token", "max_shard_size") if name in options}
+        self.push_to_hub(hub.pop("repo_id", Path(save_directory).name), **hub, **shared)
 
 
 class Unpack(ConversionOps):  # type: ignore[misc]

@@ -129,6 +129,7 @@ def _read(folder: Path) -> PackedModel:
     config = load_object(folder, CONFIG)
     announced = manifest.parse(config)
     del config["quantization_config"]
+    config.pop("transformers_weights", None)  # where transformers looks for the weights, by our plug-in
     arrays = _load_arrays(folder, announced)
     tensors = {name: _tensor(name, spec, arrays) for name, spec in sorted(announced.tensors.items())}
     metrics = load_object(folder, METRICS) if find_file(folder, METRICS) else {}

@@ -99,7 +99,7 @@ def _names(line: str) -> set[str]:
     """The fields of a JSON line; of a line that is none the reader says what is wrong."""
     try:
         return set(json.loads(line))
-    except (ValueError, TypeError):
+    except (ValueError, TypeError, RecursionError):
         return set()
 
 
