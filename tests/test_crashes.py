@@ -1,6 +1,7 @@
 """Killed at any file event, or out of space there: nothing that was complete is lost, and the next run mends the rest.
 
-Predictions, vectors, tables, reports, the augmentation's cache, comparisons; checkpoints: training/test_trainer.py.
+Predictions, vectors, tables, reports, model cards, packed and plain folders, bundles, exports, the index of a search,
+submissions, the augmentation's cache, comparisons; checkpoints: training/test_trainer.py.
 """
 
 import shutil
@@ -8,17 +9,24 @@ import shutil
 import numpy as np
 import pytest
 
+from ternarybert import packed
 from ternarybert.augment.neighbors import embedding_neighbors
 from ternarybert.augment.training_data import augment_dataset
 from ternarybert.compare.cells import make_cells
 from ternarybert.compare.run import ComparisonFolder
 from ternarybert.data import load_table
 from ternarybert.data.readers import read_table
+from ternarybert.data.submission import add_to_archive, check_archive
 from ternarybert.data.writers import write_table
-from ternarybert.report.page import Page, write_page
+from ternarybert.export import export_model
+from ternarybert.packed.bundle import read_bundle, write_bundle
+from ternarybert.packed.hf_folder import tokenizer_files, write_plain
+from ternarybert.report.build import link_figures
+from ternarybert.report.page import Page, Picture, write_page
 from ternarybert.runtime import load
 from ternarybert.runtime import predict_file as prediction
 from ternarybert.runtime.encode_file import encode_file
+from ternarybert.search import VectorIndex
 from tests.crashes import at_every_event, at_sizes
 from tests.embedders import packed_embedder
 from tests.runtime.folders import save_student
@@ -142,6 +150,130 @@ def test_reports(tmp_path, crashes):
         write_page(folder, old)
         assert names(folder.parent) == ["report/report.html"]
         assert (folder / "report.html").read_bytes() == before
+
+
+def test_model_cards(tmp_path, crashes):
+    """`report` adds links to a card that people have written in."""
+    folder = tmp_path / "model"
+    (folder / "report").mkdir(parents=True)
+    card, pictures = folder / "README.md", [Picture("weights", "Weights", "", "", b"", 100)]
+    card.write_text("my words " * 100)
+    linked = None
+    for _ in crashes(lambda: link_figures(folder, folder / "report", pictures), folder):
+        assert card.read_text().startswith("my words my words")
+        assert card.read_text() == "my words " * 100 or "weights.png" in card.read_text()
+        card.write_text("my words " * 100)
+    link_figures(folder, folder / "report", pictures)
+    linked = card.read_text()
+    assert "weights.png" in linked and names(folder) == ["README.md"]
+
+
+@pytest.fixture(scope="module")
+def two_models(tmp_path_factory):
+    place = tmp_path_factory.mktemp("two")
+    return [save_student(place / name, "ForSequenceClassification", seed=seed) for seed, name in enumerate("ab")]
+
+
+@pytest.mark.parametrize("kind", ["packed", "plain"])
+def test_folders_of_models(two_models, tmp_path, crashes, kind):
+    """At every moment the output is the old model or the new one, under its name or, after a crash, as soon as the
+    next run begins.
+    """
+    out = tmp_path / "out" / "model"
+
+    def write(source):
+        if kind == "plain":
+            write_plain(out, packed.read(source), tokenizer=source, force=True)
+        else:
+            packed.write(out, packed.read(source), extra_files=tokenizer_files(source), force=True)
+
+    def content():
+        return {path.name: path.read_bytes() for path in out.iterdir()}
+
+    states = []
+    for source in two_models:
+        write(source)
+        states.append(content())
+    write(two_models[0])
+    for _ in crashes(lambda: write(two_models[1]), out.parent):
+        assert content() in states
+        write(two_models[0])
+        assert [path.name for path in out.parent.iterdir()] == ["model"]
+    write(two_models[1])
+    assert content() == states[1]
+
+
+def test_bundles(two_models, tmp_path, crashes):
+    out = tmp_path / "out" / "m.tbert"
+    wanted = []
+    for folder in two_models:
+        write_bundle(folder, out, force=True)
+        wanted.append(read_bundle(out))
+    write_bundle(two_models[0], out, force=True)
+    for _ in crashes(lambda: write_bundle(two_models[1], out, force=True), out.parent):
+        assert read_bundle(out) in wanted
+        write_bundle(two_models[0], out, force=True)
+        assert names(out.parent) == ["m.tbert"]
+
+
+def test_exports(two_models, tmp_path, crashes):
+    """A file of an engine is complete or not there; the next run makes the rest."""
+    source, out = two_models[0], tmp_path / "out"
+    texts = ["the film was good"]
+    export_model(source, "onnx", texts=texts, output=tmp_path / "wanted")
+    wanted = {name: (tmp_path / "wanted" / name).read_bytes() for name in names(tmp_path / "wanted")}
+
+    def work():
+        export_model(source, "onnx", texts=texts, output=out, force=True)
+
+    for _ in crashes(work, out):
+        whole = [name for name in names(out) if name in wanted] if out.exists() else []
+        assert all((out / name).read_bytes() == wanted[name] for name in whole)
+    work()
+    assert {name: (out / name).read_bytes() for name in names(out)} == wanted
+
+
+def test_the_index_of_a_search(tmp_path, crashes):
+    """A search is answered whatever is left of the index, and makes it whole again."""
+    notes = tmp_path / "notes"
+    notes.mkdir()
+    with load(packed_embedder(tmp_path / "model", max_length=48), num_threads=1) as embedder:
+
+        def write(text):
+            (notes / "a.txt").write_text(text)
+            return VectorIndex(notes)
+
+        def work():
+            index = VectorIndex(notes)
+            if index.update(embedder) == 0 or index.messages:
+                raise OSError("not kept")
+
+        write("the film was good and we liked it\n").update(embedder)
+        write("the plot was dull and we hated it\n" * 30)
+        ended = 0
+        for _ in crashes(work, f"{notes}/."):
+            ended += 1
+            index = VectorIndex(notes)
+            index.update(embedder)
+            assert not index.messages
+            assert "dull" in index.search(embedder, "dull")[0].text
+            write("the film was good and we liked it\n").update(embedder)
+            assert names(notes) == [".ternarybert-index", "a.txt"]
+            write("the plot was dull and we hated it\n" * 30)
+    assert ended
+
+
+def test_submissions(tmp_path, crashes):
+    """The predictions of the tasks before stay in the archive."""
+    out = tmp_path / "out" / "glue.zip"
+    out.parent.mkdir()
+    add_to_archive(out, {"RTE": ["entailment"] * 300})
+    before = out.read_bytes()
+    for _ in crashes(lambda: add_to_archive(out, {"CoLA": [str(i % 2) for i in range(1000)]}), out.parent):
+        check_archive(out)
+        out.write_bytes(before)
+    assert add_to_archive(out, {"CoLA": ["0"]}) == ["CoLA.tsv", "RTE.tsv"]
+    assert names(out.parent) == ["glue.zip"]
 
 
 def test_comparison_folders(tmp_path, crashes):

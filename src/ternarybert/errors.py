@@ -5,10 +5,13 @@ Every message says what was found and what to do next. The command line prints i
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from difflib import get_close_matches
 from pathlib import Path
+
+FULL = (errno.ENOSPC, errno.EDQUOT)  # the disk, or what one may use of it
 
 
 class TernaryBertError(Exception):
@@ -143,7 +146,7 @@ def suggest_path(path: Path) -> str:
     """End of a message about a path that does not exist: the most similar name next to it, if there is one."""
     names: list[str] = []
     with suppress(OSError):  # the parent does not exist or cannot be read
-        names = [entry.name for entry in path.parent.iterdir()]
+        names = [entry.name for entry in path.parent.iterdir() if entry.name != path.name]
     near = get_close_matches(path.name, names, n=1)
     return f"; did you mean '{path.parent / near[0]}'?" if near else ""
 

@@ -623,8 +623,17 @@ def test_answers_that_cannot_be_written(moods, tmp_path):
     for arguments in (f'--input "{source}"', "good", "good --json"):
         done = shell(f'{RUN} "$MODEL" {arguments} > /dev/full', MODEL=moods)
         assert done.returncode == 2
-        assert "disk is full" in done.stderr and "--resume" not in done.stderr
+        assert "disk is full" in done.stderr and "resume" not in done.stderr
         assert len(done.stderr.splitlines()) == 1
+
+
+@pytest.mark.linux_only("/dev/full")
+@pytest.mark.parametrize("arguments", ["--help", "--version", "predict --help", "doctor --no-selftest", "bundle M OUT"])
+def test_no_command_ends_in_a_traceback_when_it_cannot_print(moods, tmp_path, arguments):
+    arguments = arguments.replace("M OUT", f'"{moods}" "{tmp_path / "m.tbert"}"')
+    done = shell(f"{sys.executable} -m ternarybert {arguments} > /dev/full")
+    assert (done.returncode, len(done.stderr.splitlines())) == (2, 1)
+    assert done.stderr.startswith("ternarybert: ") and "No space left" in done.stderr
 
 
 def test_a_log_shows_how_far_a_long_run_is(moods, table, tmp_path, monkeypatch):

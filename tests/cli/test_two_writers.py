@@ -34,13 +34,15 @@ COMMANDS = {
     "report": lambda out, model, **_: ["report", model, "-o", out],
     "bench": lambda out, model, **_: ["bench", model, "--engine", "ternarybert", "--plot", out],
     "encode": lambda table, out, embedder, **_: ["encode", table, "--model", embedder, "-o", out, *COLUMNS[:2]],
+    "bundle": lambda out, model, **_: ["bundle", model, out],
+    "evaluate": lambda out, model, **_: ["evaluate", model, "--task", "rte", "--submission", out],
     "demo": lambda out, **_: ["demo", "--quick", "-o", out],
 }
 
 
 @pytest.mark.parametrize("name", COMMANDS)
 def test_the_second_of_two_runs_is_refused(fails, busy, tmp_path, table, encoder, teacher, student, embedder, name):
-    suffix = {"predict": ".csv", "augment": ".csv", "bench": ".png", "encode": ".npy"}.get(name, "")
+    suffix = {"predict": ".csv", "augment": ".csv", "bench": ".png", "encode": ".npy", "evaluate": ".zip"}.get(name, "")
     out = tmp_path / f"taken{suffix}"
     busy(out)
     before = sorted(path.name for path in tmp_path.rglob("*"))

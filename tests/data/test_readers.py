@@ -123,6 +123,8 @@ def test_the_share_grows(tmp_path):
         ("x.csv", "a,b\n", "holds no rows"),
         ("x.jsonl", '{"a": 1}\n{', "line 2: not JSON"),
         ("x.jsonl", "[1]", "line 1: not an object"),
+        ("x.jsonl", '{"a": 1}\n{"a": ' + "9" * 5000 + "}", "line 2: not JSON"),
+        ("x.json", '[{"a": 1},\n{"a": ' + "9" * 5000 + "}]", "not JSON"),
         ("x.json", '[{"a": 1}, 2]', "object 2: not an object"),
         ("x.json", '[{"a": 1},\n', "line 2: not JSON"),
         ("x.csv", b"a\n\xff\n", "not UTF-8"),

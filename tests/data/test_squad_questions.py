@@ -238,6 +238,8 @@ def test_only_the_beginning_of_a_file_is_read_to_see_whether_it_holds_questions(
     asked = {"question": "Where?", "context": CONTEXT}
     (tmp_path / "dev.json").write_text(json.dumps(OFFICIAL, indent=1))
     assert holds_questions(tmp_path / "dev.json")
+    (tmp_path / "deep.jsonl").write_text('{"question":' * 100_000)
+    assert not holds_questions(tmp_path / "deep.jsonl")
     (tmp_path / "list.json").write_text(json.dumps([asked] * 10_000))
     assert holds_questions(tmp_path / "list.json")
     (tmp_path / "lines.json").write_text(f"{json.dumps(asked)}\n" * 3)

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ternarybert import load, packed
-from ternarybert.errors import ExportError, FolderExistsError, OptionError, UnsupportedModelError
+from ternarybert.errors import ExportError, FolderExistsError, OptionError, OutputError, UnsupportedModelError
 from ternarybert.export import agreement, export_model, onnx_graph
 from tests import embedders
 from tests.runtime.folders import FAMILIES, HEADS, save_student
@@ -88,6 +88,25 @@ def test_an_output_folder_is_complete(tmp_path):
     export_model(tmp_path / "m", "onnx", texts=TEXTS, output=tmp_path / "js")
     assert {"config.json", "tokenizer.json", "onnx"} <= {path.name for path in (tmp_path / "js").iterdir()}
     assert "quantization_config" not in json.loads((tmp_path / "js" / "config.json").read_text())
+
+
+def test_the_second_of_two_runs_is_refused(tmp_path, busy):
+    save_student(tmp_path / "m", "ForSequenceClassification")
+    busy(tmp_path / "m" / "onnx" / "model_q2.onnx")
+    with pytest.raises(OutputError, match=r"model_q2\.onnx is being written by another run"):
+        export_model(tmp_path / "m", "onnx", texts=TEXTS)
+
+
+def test_the_settings_of_another_model_are_kept(tmp_path):
+    save_student(tmp_path / "m", "ForSequenceClassification")
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "config.json").write_text('{"of": "another model"}')
+    with pytest.raises(FolderExistsError, match=r"config\.json"):
+        export_model(tmp_path / "m", "onnx", texts=TEXTS, output=tmp_path / "mine")
+    assert [path.name for path in (tmp_path / "mine").iterdir()] == ["config.json"]
+    assert "another" in (tmp_path / "mine" / "config.json").read_text()
+    export_model(tmp_path / "m", "onnx", texts=TEXTS, output=tmp_path / "mine", force=True)
+    assert "another" not in (tmp_path / "mine" / "config.json").read_text()
 
 
 def test_an_existing_file_is_kept(tmp_path):

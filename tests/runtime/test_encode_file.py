@@ -4,7 +4,7 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
-from ternarybert.errors import DataError, OptionError, OutputError
+from ternarybert.errors import DataError, OptionError
 from ternarybert.runtime import encode_file as module
 from ternarybert.runtime import load
 from ternarybert.runtime.encode_file import encode_file
@@ -63,12 +63,27 @@ def test_what_is_refused(folder, table, tmp_path):
         (tmp_path / "empty.txt").touch()
         with pytest.raises(DataError, match=r"empty\.txt"):
             encode_file(model, tmp_path / "empty.txt", tmp_path / "out.npy")
-        (tmp_path / "numbers.jsonl").write_text('{"text": "fun"}\n{"text": 3}\n')
-        with pytest.raises(DataError, match=r"line 2.*3"):
-            encode_file(model, tmp_path / "numbers.jsonl", tmp_path / "out.npy", text="text")
+        (tmp_path / "lists.jsonl").write_text('{"text": "fun"}\n{"text": [3]}\n')
+        with pytest.raises(DataError, match=r"line 2.*\[3\]"):
+            encode_file(model, tmp_path / "lists.jsonl", tmp_path / "out.npy", text="text")
         (tmp_path / "vector.jsonl").write_text('{"text": "fun", "vector": 3}\n')
         with pytest.raises(DataError, match="'vector'"):
             encode_file(model, tmp_path / "vector.jsonl", tmp_path / "out.parquet", text="text")
-        with pytest.raises(OutputError, match="nowhere"):
-            encode_file(model, table, tmp_path / "nowhere" / "out.npy", text="body")
     assert not [path for path in tmp_path.iterdir() if "out." in path.name]
+
+
+def test_a_missing_folder_is_made_as_by_every_command(folder, table, tmp_path):
+    with load(folder) as model:
+        encode_file(model, table, tmp_path / "new" / "out.npy", text="body")
+    assert [path.name for path in (tmp_path / "new").iterdir()] == ["out.npy"]
+
+
+def test_what_is_a_text_is_the_rule_of_predict(folder, tmp_path):
+    """0 and false are texts; rows without one keep their place and are counted."""
+    values = ["0", "0.0", "false", "null", '""', '"  "', '"fun"']
+    (tmp_path / "in.jsonl").write_text("".join(f'{{"text": {value}}}\n' for value in values))
+    with load(folder) as model:
+        result = encode_file(model, tmp_path / "in.jsonl", tmp_path / "out.npy")
+        expected = model.encode(["0", "0.0", "False", "", "", "  ", "fun"])
+    np.testing.assert_array_equal(np.load(tmp_path / "out.npy"), expected)
+    assert (result.texts, result.empty) == (7, 3)

@@ -1,5 +1,7 @@
 """Files become passages with the right lines, whatever is in them."""
 
+import os
+
 import pytest
 
 from ternarybert.errors import DataError
@@ -84,3 +86,14 @@ def test_rows_of_a_table(tmp_path):
 def test_a_path_that_is_not_there(tmp_path):
     with pytest.raises(DataError, match="notes"):
         find_files(tmp_path / "notes")
+
+
+def test_a_pipe_is_called_one(tmp_path):
+    os.mkfifo(tmp_path / "notes")
+    with pytest.raises(DataError, match="pipe"):
+        find_files(tmp_path / "notes")
+
+
+def test_what_is_a_text_is_the_rule_of_predict(tmp_path):
+    (tmp_path / "t.jsonl").write_text('{"text": 0}\n{"text": false}\n{"text": null}\n{"text": " "}\n{"text": [1]}\n')
+    assert [passage.text for passage in read_rows(tmp_path / "t.jsonl")] == ["0", "False"]

@@ -14,7 +14,7 @@ from typing import Annotated, Any
 
 import typer
 
-from ternarybert.errors import TernaryBertError, printable
+from ternarybert.errors import FULL, TernaryBertError, printable
 
 # In the order of the help. A command is the function of its name in the module of its name, which also has an EXAMPLE.
 COMMANDS = (
@@ -86,9 +86,20 @@ def main() -> None:
         typer.echo(f"ternarybert: {printable(error)}", err=True)
         try:
             sys.stdout.flush()
-        except OSError:  # a full disk, maybe; Python would try once more, and complain
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        except OSError:  # a full disk, maybe
+            _drop_output()
         sys.exit(2)
     except BrokenPipeError:  # the reader, such as `head`, is done
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _drop_output()
         sys.exit(1)
+    except OSError as error:  # those of files are handled where the files are written
+        if error.errno not in FULL:
+            raise
+        _drop_output()
+        typer.echo(f"ternarybert: the output cannot be printed: {error.strerror}", err=True)
+        sys.exit(2)
+
+
+def _drop_output() -> None:
+    """Let what is not printed yet go nowhere: Python would try once more at its end, and complain."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from ternarybert.errors import OutOfMemoryError, OutputError, TernaryBertError, missing_module
+from ternarybert.errors import FULL, OutOfMemoryError, OutputError, TernaryBertError, missing_module
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -39,7 +39,7 @@ _LOG_INTERVAL = 60.0  # seconds between two progress lines in a log
 _RESEND_DELAY = 0.01  # seconds
 _FIRST_PROCESS_HEAD_START = 5  # seconds
 _MOST_MISTAKES = 10
-_RESUME = "run the command again"
+AGAIN = "run the command again"
 _SAVE_MEMORY = "close other programs, or use smaller inputs"
 TRAINING_ADVICE = {  # for `handle_errors`, by commands that have these options
     "resume": "resume with --resume",
@@ -78,7 +78,7 @@ def handle_errors(
     output: Path | None = None,
     *,
     stopped: str | None = None,
-    resume: str = _RESUME,
+    resume: str = AGAIN,
     save_memory: str = _SAVE_MEMORY,
     otherwise: str = "",
 ) -> Iterator[None]:
@@ -131,7 +131,7 @@ def resend_lost_interrupts() -> Iterator[None]:
 
 
 def explain(
-    error: Exception, resume: str = _RESUME, save_memory: str = _SAVE_MEMORY, otherwise: str = ""
+    error: Exception, resume: str = AGAIN, save_memory: str = _SAVE_MEMORY, otherwise: str = ""
 ) -> TernaryBertError | None:
     """The failure as an error of ours if the machine or the user caused it; None if it looks like a bug."""
     if isinstance(error, ModuleNotFoundError):
@@ -151,7 +151,6 @@ _TORCH_SAVE = re.compile(r"PytorchStreamWriter failed|\[enforce fail at inline_c
 _TORCH_ALLOCATOR = re.compile(
     r"^(\[enforce fail at .*)?DefaultCPUAllocator: (can't allocate|not enough) memory|^CUDA out of memory"
 )
-_FULL = (errno.ENOSPC, errno.EDQUOT)
 # Failures that no check of ours can foresee. A missing file is none of them: paths that users name are checked, so it
 # is a bug unless the path was typed.
 _SYSTEM = (
@@ -163,7 +162,7 @@ _SYSTEM = (
 def _is_disk_full(error: Exception) -> bool:
     """Python's own error, or the messages of the two libraries that save tensors and have no error number."""
     if isinstance(error, OSError):
-        return error.errno in _FULL
+        return error.errno in FULL
     text = str(error)
     if type(error).__name__ == "SafetensorError":
         return "No space left" in text or "StorageFull" in text

@@ -60,6 +60,7 @@ def encode(
             values = {
                 "output": str(options.output),
                 "texts": result.texts,
+                "without_text": result.empty,
                 "width": result.width,
                 "dtype": result.dtype,
             }
@@ -67,4 +68,5 @@ def encode(
             return
         ranges = f"; ranges in {result.ranges}" if result.ranges else ""
         shape = f"{result.texts:,} vectors of {result.width} {result.dtype}"
-        typer.echo(f"{shape}, {speed:,.0f} texts/s: {options.output}{ranges}", err=True)
+        empty = f"; {result.empty:,} had no text" if result.empty else ""
+        typer.echo(f"{shape}, {speed:,.0f} texts/s{empty}: {options.output}{ranges}", err=True)

@@ -206,12 +206,21 @@ def _evaluate_packed(model: str, data: DataOptions, options: EvaluateOptions) ->
 
 def _submit(model: str, data: DataOptions, options: EvaluateOptions, archive: Path) -> None:
     """Add the predictions for a task's test sets to the archive."""
-    from ternarybert.data.submission import add_to_archive, as_submitted, check_archive, load_glue_test, missing_sets
+    from ternarybert.data.submission import check_archive
+    from ternarybert.storage import lock_output
 
     refuse("with --submission", teacher=options.teacher, eval=data.evaluation, **data.columns)
     if data.task is None:
         raise OptionError("--submission needs a GLUE task: --task NAME")
-    check_archive(archive)
+    with lock_output(archive):  # for as long as it takes: a second run is refused at once, not after its work
+        check_archive(archive)
+        _add_to(archive, model, data, options)
+
+
+def _add_to(archive: Path, model: str, data: DataOptions, options: EvaluateOptions) -> None:
+    from ternarybert.data.submission import add_to_archive, as_submitted, load_glue_test, missing_sets
+
+    assert data.task is not None
     rows = load_glue_test(data.task, data.data)
     if data.max_length is not None:
         rows = replace(rows, task=replace(rows.task, max_length=data.max_length))

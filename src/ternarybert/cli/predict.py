@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
-from ternarybert.cli.console import RERUN, ProgressDisplay, handle_errors, make_console
+from ternarybert.cli.console import AGAIN, RERUN, ProgressDisplay, handle_errors, make_console
 from ternarybert.cli.options import AnswerOptions, EngineOptions, InputOptions, with_options
 from ternarybert.errors import InputError, OptionError, TruncationWarning
 
@@ -47,7 +47,8 @@ def predict(
     """Predict with a packed model: labels, numbers, entities, or answers to questions."""
     given = list(texts or ())
     _check(given, source, answers)
-    with handle_errors(resume=RERUN), _notices(), engine.load(folder) as model:
+    resume = RERUN if answers.output else AGAIN
+    with handle_errors(resume=resume), _notices(), engine.load(folder) as model:
         if answers.null_threshold is not None:
             _allow_no_answer(model, answers.null_threshold)
         if source.input is not None:

@@ -13,8 +13,8 @@ The bytes depend on the predictions alone: the same ones from two engines give t
 
 from __future__ import annotations
 
-import io
 import zipfile
+import zlib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -26,6 +26,7 @@ from ternarybert.data.metrics import predict_from_logits
 from ternarybert.data.readers import read_plain_tsv
 from ternarybert.data.task import TaskData, make_dataset
 from ternarybert.errors import DataError, OutputError
+from ternarybert.storage import replace_file
 
 if TYPE_CHECKING:
     from datasets import Dataset
@@ -97,18 +98,14 @@ def as_submitted(
 
 def add_to_archive(path: Path, submitted: Mapping[str, Sequence[str]]) -> list[str]:
     """Write these sets into the archive, beside those of other tasks that it has; the names of all that it now has."""
-    files = _read_archive(path)
-    for stem, values in submitted.items():
-        lines = ["index\tprediction", *(f"{i}\t{value}" for i, value in enumerate(values))]
-        files[f"{stem}.tsv"] = "".join(f"{line}\n" for line in lines).encode()
-    buffer = io.BytesIO()
-    with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as archive:
-        for name in sorted(files):
-            archive.writestr(zipfile.ZipInfo(name, _LONG_AGO), files[name], zipfile.ZIP_DEFLATED)
-    draft = path.with_name(f"{path.name}.part")
-    draft.parent.mkdir(parents=True, exist_ok=True)
-    draft.write_bytes(buffer.getvalue())
-    draft.replace(path)
+    with replace_file(path) as draft:  # locked before the archive is read: another run may add to it, too
+        files = _read_archive(path)
+        for stem, values in submitted.items():
+            lines = ["index\tprediction", *(f"{i}\t{value}" for i, value in enumerate(values))]
+            files[f"{stem}.tsv"] = "".join(f"{line}\n" for line in lines).encode()
+        with zipfile.ZipFile(draft, "w", zipfile.ZIP_DEFLATED) as archive:
+            for name in sorted(files):
+                archive.writestr(zipfile.ZipInfo(name, _LONG_AGO), files[name], zipfile.ZIP_DEFLATED)
     return sorted(files)
 
 
@@ -129,7 +126,7 @@ def _read_archive(path: Path) -> dict[str, bytes]:
             if foreign:
                 raise OutputError(f"{path} holds {foreign[0]}, so it is no GLUE submission; choose another file")
             return {name: archive.read(name) for name in archive.namelist()}
-    except (zipfile.BadZipFile, OSError) as error:
+    except (zipfile.BadZipFile, zlib.error, RuntimeError, EOFError, OSError) as error:
         raise OutputError(f"{path} is not a readable archive ({error}); choose another file") from None
 
 

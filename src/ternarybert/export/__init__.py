@@ -6,8 +6,7 @@ gets its name. Files go where the hub's users look for them: `onnx/` and `*.gguf
 
 from __future__ import annotations
 
-import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -61,6 +60,8 @@ def export_model(
     target = beside if output is None else Path(output)
     content = packed.read(source)
     network = network_of(content)
+    settings = {} if target == source else _settings(source, content.config)
+    _check_settings(target, settings, force=force)
     with load(source, num_threads=1) as model:
         job = _Job(model, network, list(texts or SENTENCES), force)
         if to == "onnx":
@@ -69,8 +70,9 @@ def export_model(
         else:
             kind = gguf_type or gguf_file.default_type(network)
             made = [job.gguf(target / f"{target.resolve().name}-{kind}.gguf", kind)]
-    if target != source:
-        _copy_settings(source, target, content.config)
+    for name, data in settings.items():
+        with replace_file(target / name) as draft:
+            draft.write_bytes(data)
     return made
 
 
@@ -128,13 +130,18 @@ class _Job:
         return ExportedFile(path, path.stat().st_size, found)
 
 
-def _copy_settings(source: Path, target: Path, config: dict[str, object]) -> None:
+def _settings(source: Path, config: dict[str, object]) -> dict[str, bytes]:
     """What transformers.js reads beside the weights; the configuration without our section."""
-    (target / CONFIG).write_bytes(json_bytes(CONFIG, config))
-    for name, content in copied_files(source).items():
+    copied = {
+        name: content.read_bytes() if isinstance(content, Path) else content
+        for name, content in copied_files(source).items()
+    }
+    return {CONFIG: json_bytes(CONFIG, config), **copied}
+
+
+def _check_settings(target: Path, settings: Mapping[str, bytes], *, force: bool) -> None:
+    """Refuse a folder with the settings of another model, before anything is computed."""
+    for name, data in settings.items():
         path = target / name
-        path.parent.mkdir(exist_ok=True)
-        if isinstance(content, Path):
-            shutil.copyfile(content, path)
-        else:
-            path.write_bytes(content)
+        if path.exists() and not force and path.read_bytes() != data:
+            raise FolderExistsError(f"{path} is another model's; choose another --output, or use --force to replace it")

@@ -11,7 +11,7 @@ output, as OUTPUT.ranges.npy: queries need the same.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
@@ -24,6 +24,7 @@ from ternarybert.data.readers import Rows, import_parquet, open_rows, sample
 from ternarybert.data.table import choose_columns
 from ternarybert.errors import DataError, OptionError, OutputError, TernaryBertError
 from ternarybert.runtime.embedder import Embedder
+from ternarybert.runtime.predict_file import NO_TEXT, text_of
 from ternarybert.runtime.vectors import calibration_ranges
 from ternarybert.storage import check_output_file, lock_output, replace_file
 
@@ -39,6 +40,7 @@ class EncodeFileResult:
     """What `encode_file` has written."""
 
     texts: int
+    empty: int  # of them, those without a text, whose vectors are that of the empty text
     width: int  # of a row of the output
     dtype: str
     seconds: float
@@ -62,8 +64,6 @@ def encode_file(
     start, target = time.perf_counter(), Path(output)
     if target.suffix not in (".parquet", ".npy"):
         raise OptionError(f"vectors are written to .parquet or .npy, not to '{target.name}'")
-    if not target.parent.is_dir():
-        raise OutputError(f"{target} cannot be written: there is no folder {target.parent}")
     options: dict[str, Any] = {"truncate_dim": truncate_dim, "prompt_name": prompt_name, "normalize": normalize}
     with lock_output(target):
         check_output_file(target, force=force)
@@ -73,7 +73,7 @@ def encode_file(
         def chunks() -> Iterator[tuple[list[dict[str, Any]], NDArray[Any]]]:
             done, rows = 0, texts.rows()
             while chunk := list(islice(rows, _CHUNK)):
-                values = [row[texts.column] for row in chunk]
+                values = [texts.text(row) for row in chunk]
                 yield chunk, model.encode(values, precision=precision, ranges=ranges, **options)
                 done += len(chunk)
                 progress(done, texts.total)
@@ -87,7 +87,7 @@ def encode_file(
             raise
         except OSError as error:
             raise OutputError(f"{target} cannot be written: {error.strerror or error}") from error
-    return EncodeFileResult(texts.total, width, dtype, time.perf_counter() - start, kept)
+    return EncodeFileResult(texts.total, texts.empty, width, dtype, time.perf_counter() - start, kept)
 
 
 @dataclass(frozen=True)
@@ -97,17 +97,32 @@ class _Texts:
     path: str | Path
     column: str
     total: int = 0
+    empty: int = 0  # of them, those without a text
 
     @classmethod
     def of(cls, path: str | Path, column: str | None) -> _Texts:
         texts = cls(path, _column(open_rows(path), column))
-        total = sum(1 for _ in texts.rows())
+        total, empty = 0, 0
+        for row in texts.rows():
+            total += 1
+            empty += not texts.text(row).strip()
         if not total:
             raise DataError(f"{path} has no text to embed")
-        return replace(texts, total=total)
+        return replace(texts, total=total, empty=empty)
 
     def rows(self) -> Iterator[dict[str, Any]]:
-        return _checked(open_rows(self.path), self.column)
+        rows = open_rows(self.path)
+        for number, row in rows:
+            reason = text_of([row.get(self.column)], [self.column])[1]
+            if reason not in (None, NO_TEXT):
+                raise DataError(f"{rows.location(number)}: {reason}")
+            yield row
+
+    def text(self, row: Mapping[str, Any]) -> str:
+        """The text of a row, by the rule of `predict`: 0 and false are texts; a missing one is the empty one."""
+        text = text_of([row.get(self.column)], [self.column])[0]
+        assert isinstance(text, str)
+        return text
 
 
 def _replace_ranges(target: Path, ranges: NDArray[np.float32] | None) -> Path | None:
@@ -129,22 +144,15 @@ def _replace_ranges(target: Path, ranges: NDArray[np.float32] | None) -> Path | 
 def file_texts(input: str | Path, text: str | None = None) -> list[str]:
     """The texts of a table or text file."""
     texts = _Texts.of(input, text)
-    return [row[texts.column] for row in texts.rows()]
+    return [texts.text(row) for row in texts.rows()]
 
 
 def _column(rows: Rows, text: str | None) -> str:
     return choose_columns([sample(rows)], text, None, None).texts[0] if rows.named else "text"
 
 
-def _checked(rows: Rows, column: str) -> Iterator[dict[str, Any]]:
-    for number, row in rows:
-        if not isinstance(row.get(column), str):
-            raise DataError(f"{rows.location(number)}: '{column}' is {row.get(column)!r:.40}, not a text")
-        yield row
-
-
 def _ranges(model: Embedder, texts: _Texts, options: dict[str, Any]) -> NDArray[np.float32]:
-    first = [row[texts.column] for row in islice(texts.rows(), _CALIBRATION)]
+    first = [texts.text(row) for row in islice(texts.rows(), _CALIBRATION)]
     return calibration_ranges(model.encode(first, **options))
 
 

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from ternarybert.runtime.text import Text
 
 _PREDICTION = "prediction"  # the column that every kind of answer has
-_NO_TEXT = "no text"
+NO_TEXT = "no text"
 _STEP_SECONDS, _STEP_ROWS = 0.5, 10_000  # between two writes
 
 
@@ -231,7 +231,7 @@ class _FilePrediction:
         self.hash = hashlib.blake2b(f"{self.hash}{row!r}".encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
         if not isinstance(answer, NoAnswer):
             return
-        if answer.reason == _NO_TEXT:
+        if answer.reason == NO_TEXT:
             self.empty += 1
             return
         self.bad += 1
@@ -243,7 +243,7 @@ class _FilePrediction:
         values = [row.get(name) for name in self.columns]
         bad = row.reason if isinstance(row, BadRow) else None
         text, reason = text_of(values, self.columns, bad)
-        if reason is not None and reason != _NO_TEXT and bad is None:
+        if reason is not None and reason != NO_TEXT and bad is None:
             self.rows.bad(number, reason)  # an error if the rows are read strictly
         return text, None if reason is None else NoAnswer(reason)
 
@@ -260,7 +260,7 @@ def _fault(values: Sequence[object], columns: Sequence[str]) -> str | None:
     for name, value in zip(columns, values, strict=True):
         if value is not None and not isinstance(value, (str, int, float)):
             return f"'{name}' is {value!r:.40} ({type(value).__name__}), not a text"
-    return None if any(_text(value).strip() for value in values) else _NO_TEXT
+    return None if any(_text(value).strip() for value in values) else NO_TEXT
 
 
 def _text(value: object) -> str:

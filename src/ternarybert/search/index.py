@@ -15,6 +15,7 @@ import json
 import os
 import warnings
 import zipfile
+import zlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -36,6 +37,12 @@ DEFAULT_MODEL = "minilm"
 _VERSION = 1
 _CHUNK = 512  # passages between two progress reports
 _BLOCK = 1 << 16  # vectors compared at a time
+
+# What NumPy, zipfile and json raise for a file that is not the one that was written.
+_DAMAGED = (
+    *(OSError, ValueError, KeyError, TypeError, AttributeError, EOFError, MemoryError, RuntimeError),
+    *(zipfile.BadZipFile, zlib.error),
+)
 
 Codes: TypeAlias = NDArray[np.int8]
 Progress: TypeAlias = Callable[[int, int], None]  # passages done, of how many
@@ -178,7 +185,7 @@ class VectorIndex:
                     self.messages.append(f"{self.file} was made with another model or column; it is made anew")
                     return {}
                 return _files(content["files"], stored["codes"], stored["scales"])
-        except (OSError, ValueError, KeyError, TypeError, EOFError, zipfile.BadZipFile) as error:
+        except _DAMAGED as error:
             self.messages.append(f"{self.file} is damaged ({type(error).__name__}); it is made anew")
             return {}
 

@@ -13,9 +13,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from ternarybert.data.readers import open_rows, sample
+from ternarybert.data.readers import check_file, open_rows, sample
 from ternarybert.data.table import choose_columns
-from ternarybert.errors import DataError, suggest_path
+from ternarybert.runtime.predict_file import text_of
 
 TABLES = (".csv", ".tsv", ".jsonl", ".ndjson", ".parquet")
 LONGEST = 900  # characters of a passage: about 200 tokens
@@ -61,7 +61,7 @@ def find_files(root: Path) -> list[Path]:
     if root.is_file():
         return [root]
     if not root.is_dir():
-        raise DataError(f"there is no file or folder '{root}'{suggest_path(root)}")
+        check_file(root)
     found: list[Path] = []
     for folder, folders, names in os.walk(root):  # does not follow links to folders, so it ends
         folders[:] = sorted(name for name in folders if not name.startswith("."))
@@ -92,10 +92,9 @@ def read_rows(path: Path, column: str | None = None) -> list[Passage]:
     """The rows of a table as passages; the column of the texts is guessed where it is obvious."""
     rows = open_rows(path)
     name = choose_columns([sample(rows)], column, None, None).texts[0] if rows.named else "text"
+    texts = ((number, text_of([row.get(name)], [name])) for number, row in open_rows(path))
     return [
-        Passage(number, str(row[name]).strip())
-        for number, row in open_rows(path)
-        if isinstance(row.get(name), str) and str(row[name]).strip()
+        Passage(number, text.strip()) for number, (text, reason) in texts if reason is None and isinstance(text, str)
     ]
 
 
