@@ -1,4 +1,4 @@
-"""Writes the seeds of native/fuzz: a small model as a bundle, the same without its hash, and sentences.
+"""Writes the seeds of native/fuzz: small models as bundles, the same without their hashes, and sentences.
 
 Run it in the root of the repository: PYTHONPATH=src:. python tools/fuzz_seeds.py
 """
@@ -13,6 +13,7 @@ from ternarybert.packed.bundle import write_bundle
 
 FUZZ = Path(__file__).parent.parent / "native" / "fuzz"
 SEEDS = FUZZ / "corpus"
+HEADS = {"model": "ForSequenceClassification", "tagger": "ForTokenClassification", "answerer": "ForQuestionAnswering"}
 SMALL = {"hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 8}
 
 
@@ -21,9 +22,10 @@ def main() -> None:
     for name in ("open", "tokenize"):
         (SEEDS / name).mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as temporary:
-        folder = save_student(Path(temporary) / "model", "ForSequenceClassification", **SMALL)
-        write_bundle(folder, FUZZ / "model.tbert", force=True)
-    (SEEDS / "open" / "model").write_bytes((FUZZ / "model.tbert").read_bytes()[40:])
+        for name, head in HEADS.items():
+            folder = save_student(Path(temporary) / name, head, **SMALL)
+            write_bundle(folder, FUZZ / f"{name}.tbert", force=True)
+            (SEEDS / "open" / name).write_bytes((FUZZ / f"{name}.tbert").read_bytes()[40:])
     for number, sentence in enumerate(SENTENCES):
         (SEEDS / "tokenize" / f"{number:02}").write_text(sentence, encoding="utf-8", newline="")
 

@@ -81,3 +81,5 @@ def test_a_text_file_takes_the_names_of_the_table_beside_it():
         choose(lines, table("dev.csv", premise=["a"], hypothesis=["b"]))
     with pytest.raises(DataError, match="holds one text a line"):
         choose(lines, text_pair="b")
+    with pytest.raises(DataError, match=r"train\.txt holds one text a line and has no column 'review'"):
+        choose(lines, text="review")  # all rows would be without a text

@@ -80,6 +80,8 @@ def _text_columns(table: Table, text: str | None, text_pair: str | None, label: 
     for name in (text, text_pair):
         if name is not None and table.named:
             table.column(name)
+    if text not in (None, "text") and not table.named:
+        raise DataError(f"{table.path} holds one text a line and has no column '{text}'; leave it out")
     if text is None and text_pair is None:
         both = next((pair for names in _PAIR_NAMES if (pair := _find_all(table, names, label))), None)
         if both:

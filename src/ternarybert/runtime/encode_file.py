@@ -148,7 +148,7 @@ def file_texts(input: str | Path, text: str | None = None) -> list[str]:
 
 
 def _column(rows: Rows, text: str | None) -> str:
-    return choose_columns([sample(rows)], text, None, None).texts[0] if rows.named else "text"
+    return choose_columns([sample(rows)], text, None, None).texts[0]
 
 
 def _ranges(model: Embedder, texts: _Texts, options: dict[str, Any]) -> NDArray[np.float32]:

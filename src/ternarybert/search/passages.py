@@ -91,7 +91,7 @@ def read_passages(path: Path, notes: ReadingNotes) -> list[Passage]:
 def read_rows(path: Path, column: str | None = None) -> list[Passage]:
     """The rows of a table as passages; the column of the texts is guessed where it is obvious."""
     rows = open_rows(path)
-    name = choose_columns([sample(rows)], column, None, None).texts[0] if rows.named else "text"
+    name = choose_columns([sample(rows)], column, None, None).texts[0]
     texts = ((number, text_of([row.get(name)], [name])) for number, row in open_rows(path))
     return [
         Passage(number, text.strip()) for number, (text, reason) in texts if reason is None and isinstance(text, str)

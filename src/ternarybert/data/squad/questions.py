@@ -28,7 +28,7 @@ _FIELDS = ("id", "title", "context", "question", "answers", "is_impossible")
 # How far, in characters, an answer may be from where the file says: stripped blanks and line ends move it so much.
 _SLACK = 16
 _FEW = 10  # lines that tell whether a file holds questions
-_ALWAYS_UNPACKED, _MOST_TIMES = 64 << 20, 100  # bytes, and times the size of the packed file; SQuAD's is 4
+_ALWAYS_UNPACKED, _MOST_TIMES = 4 << 20, 20  # bytes, and times the size of the packed file; SQuAD's is 4
 _START = 1 << 16  # characters that tell whether a JSON file has the official layout
 
 
