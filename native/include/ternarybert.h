@@ -176,6 +176,9 @@ enum tb_output {
  * any of them needed is cut down to what they needed, and workspaces that were not needed are freed. */
 TB_API int tb_run(const tb_model *model, const tb_batch *batch, int32_t output, float *result, size_t size,
                   tb_error *error);
+/* The same on the calling thread alone: for servers, which keep the cores busy with calls from several threads. */
+TB_API int tb_run_alone(const tb_model *model, const tb_batch *batch, int32_t output, float *result, size_t size,
+                        tb_error *error);
 
 /* ---- Texts ------------------------------------------------------------------------------------------------------ */
 

@@ -49,6 +49,17 @@ void check_output(const tb_model &model, int output) {
     tb::fail(TB_ERROR_ARGUMENT, "the head takes the dense layer's output, not a token's");
 }
 
+int run_checked(const tb_model *model, const tb_batch *batch, int output, float *result, size_t size, tb_error *error,
+                bool alone) {
+  return tb::guarded(error, [&] {
+    if (!model) tb::fail(TB_ERROR_ARGUMENT, "model is null");
+    if (!result) tb::fail(TB_ERROR_ARGUMENT, "result is null");
+    check_output(*model, output);
+    tb::check_batch(*model, batch);
+    tb::run(*model, *batch, output, result, size, alone);
+  });
+}
+
 } // namespace
 
 extern "C" {
@@ -82,13 +93,12 @@ double tb_peak(const char *kernel) {
 }
 
 int tb_run(const tb_model *model, const tb_batch *batch, int32_t output, float *result, size_t size, tb_error *error) {
-  return tb::guarded(error, [&] {
-    if (!model) tb::fail(TB_ERROR_ARGUMENT, "model is null");
-    if (!result) tb::fail(TB_ERROR_ARGUMENT, "result is null");
-    check_output(*model, output);
-    tb::check_batch(*model, batch);
-    tb::run(*model, *batch, output, result, size);
-  });
+  return run_checked(model, batch, output, result, size, error, false);
+}
+
+int tb_run_alone(const tb_model *model, const tb_batch *batch, int32_t output, float *result, size_t size,
+                 tb_error *error) {
+  return run_checked(model, batch, output, result, size, error, true);
 }
 
 int tb_multiply(const tb_product *product, const char *kernel, int32_t threads, tb_error *error) {

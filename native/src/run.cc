@@ -101,7 +101,7 @@ private:
 
 } // namespace
 
-void run(const tb_model &model, const tb_batch &batch, int output_kind, float *result, size_t size) {
+void run(const tb_model &model, const tb_batch &batch, int output_kind, float *result, size_t size, bool alone) {
   const Output output(model, output_kind);
   size_t tokens = 0;
   for (int s = 0; s < batch.sequences; s++)
@@ -111,7 +111,7 @@ void run(const tb_model &model, const tb_batch &batch, int output_kind, float *r
     fail(TB_ERROR_ARGUMENT, "the result has room for %zu numbers, the output has %zu x %d", size, rows, output.width);
 
   const FloatMode mode;
-  const Lease lease(model.pool.get());
+  const Lease lease(alone ? nullptr : model.pool.get());
   const Team team = lease.team();
   Call call(model, output, result);
   std::vector<Group> groups = groups_of(batch, kGroupTokens);

@@ -5,6 +5,7 @@
 #include <atomic>
 #include <cfenv>
 #include <chrono>
+#include <cstring>
 #include <string>
 #include <thread>
 
@@ -271,6 +272,11 @@ void check_null() {
   CHECK(tb_run(model.get(), &b, TB_OUTPUT_LOGITS, result, 3, &error) == TB_ERROR_ARGUMENT);
   CHECK(tb_run(model.get(), &b, 99, result, 2, &error) == TB_ERROR_ARGUMENT);
   CHECK(tb_run(model.get(), &b, TB_OUTPUT_LOGITS, result, 2, nullptr) == TB_OK);
+  float by_itself[2];
+  CHECK(tb_run_alone(model.get(), &b, TB_OUTPUT_LOGITS, by_itself, 2, nullptr) == TB_OK);
+  CHECK(std::memcmp(by_itself, result, sizeof result) == 0);
+  CHECK(tb_run_alone(nullptr, &b, TB_OUTPUT_LOGITS, result, 2, &error) == TB_ERROR_ARGUMENT);
+  CHECK(tb_run_alone(model.get(), &b, 99, result, 2, &error) == TB_ERROR_ARGUMENT);
 }
 
 } // namespace

@@ -169,6 +169,7 @@ _SIGNATURES: dict[str, tuple[list[object], object]] = {  # arguments, result
     "tb_model_kernel": ([c_void_p], c_char_p),
     "tb_model_memory": ([c_void_p], c_uint64),
     "tb_run": ([c_void_p, POINTER(CBatch), c_int32, FloatPointer, c_size_t, POINTER(CError)], c_int),
+    "tb_run_alone": ([c_void_p, POINTER(CBatch), c_int32, FloatPointer, c_size_t, POINTER(CError)], c_int),
     "tb_multiply": ([POINTER(CProduct), c_char_p, c_int32, POINTER(CError)], c_int),
 }
 

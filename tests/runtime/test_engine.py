@@ -69,13 +69,14 @@ def outputs(network):
     lengths=st.lists(st.integers(1, 40), min_size=1, max_size=5),
     kernel=st.sampled_from(KERNELS),
     threads=st.sampled_from([1, 2]),
+    alone=st.booleans(),
     output=st.sampled_from(Output),
 )
-def test_the_bits_of_the_oracle(network, lengths, kernel, threads, output):
+def test_the_bits_of_the_oracle(network, lengths, kernel, threads, alone, output):
     batch = make_batch(network, lengths)
     with Engine(network, num_threads=threads, kernel=kernel) as engine:
         if output in outputs(network):
-            assert engine.run(batch, output).tobytes() == Oracle(network).run(batch, output).tobytes()
+            assert engine.run(batch, output, alone=alone).tobytes() == Oracle(network).run(batch, output).tobytes()
 
 
 @pytest.mark.parametrize("kernel", KERNELS)

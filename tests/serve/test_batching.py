@@ -51,12 +51,13 @@ class SlowEngine:
     """A real engine that can be held, and that remembers its batches."""
 
     def __init__(self, model):
-        self.model, self.go, self.batches = model, threading.Event(), []
+        self.model, self.go, self.batches, self.alone = model, threading.Event(), [], []
 
-    def run(self, batch, output):
+    def run(self, batch, output, *, alone):
         self.batches.append((len(batch.lengths), int(batch.lengths.sum())))
+        self.alone.append(alone)
         assert self.go.wait(20)
-        return self.model.runner.run(batch, output)
+        return self.model.runner.run(batch, output, alone=alone)
 
 
 @pytest.fixture
@@ -92,6 +93,59 @@ def test_an_idle_engine_starts_at_once_and_a_busy_one_collects(queue, engine):
     engine.go.set()
     wait_for(lambda: len(done) == 7)
     assert engine.batches == [(1, 4), (4, 32), (2, 16)]  # at most 32 tokens
+
+
+@pytest.fixture
+def two_threads(engine):
+    queue = BatchQueue(engine.run, 32, ServerMetrics(), threads=2)
+    yield queue
+    engine.go.set()
+    queue.close()
+
+
+def test_a_batch_shares_the_engine_only_if_there_is_other_work(two_threads, engine):
+    """The first uses all threads; while it runs, the next starts on the other thread, alone; the third waits."""
+    done = []
+    for n in (4, 5, 6):
+        two_threads.put(job([n], done))
+        wait_for(lambda: len(engine.batches) == min(n - 3, 2))
+    assert engine.alone == [False, True]
+    engine.go.set()
+    wait_for(lambda: len(done) == 3)
+    assert sorted(tokens for _, tokens in engine.batches) == [4, 5, 6]
+
+
+def test_threads_divide_a_large_request(two_threads, engine):
+    """Both run, alone; and the rows are those of one call, in order."""
+    done, lengths = [], [8 + i % 5 for i in range(20)]
+    two_threads.put(job(lengths, done))
+    wait_for(lambda: len(engine.batches) == 2)
+    assert engine.alone == [True, True]
+    engine.go.set()
+    wait_for(lambda: done)
+    sequences = [ids for ids, _ in done[0].sequences]
+    expected = engine.model.runner.run(Batch.of(sequences), Output.MEAN)
+    np.testing.assert_array_equal(np.concatenate(done[0].rows), expected)
+    assert max(tokens for _, tokens in engine.batches) <= 32
+
+
+def test_many_jobs_on_two_threads_some_cancelled(two_threads, engine):
+    """Every job that is not cancelled is told once, with its own rows, and the gauge ends at zero."""
+    engine.go.set()
+    rng, done, jobs, metrics = random.Random(3), [], [], two_threads._metrics
+    for _ in range(200):
+        one = job([rng.randint(1, 20) for _ in range(rng.randint(1, 6))], done)
+        jobs.append(one)
+        two_threads.put(one)
+        if rng.random() < 0.2:
+            two_threads.cancel(jobs[rng.randrange(len(jobs))])
+    wait_for(lambda: all(one.cancelled or one in done for one in jobs))
+    wait_for(lambda: metrics.value("te_queue_size") == 0)
+    assert len(done) == len({id(one) for one in done})
+    for one in jobs:
+        if not one.cancelled:
+            expected = engine.model.runner.run(Batch.of([ids for ids, _ in one.sequences]), Output.MEAN)
+            np.testing.assert_array_equal(np.concatenate(one.rows), expected)
 
 
 def test_a_large_request_does_not_hold_up_small_ones(queue, engine):

@@ -221,12 +221,14 @@ def test_logs_have_ids_and_no_texts(served_folder):
         _, headers, _ = server.post("/secret", {"inputs": "dreadful"}, headers={"x-request-id": "not valid\u00e9"})
         assert len(headers["x-request-id"]) == 32
         server.post("/embed?q=secret", {"inputs": ["dreadful " * 500]})
+        assert server.send("GET", "/v1/models/secret")[0] == 404
         server.stop()
         requests = [entry for entry in server.logs if entry["event"] == "request"]
         assert [(entry["route"], entry["status"]) for entry in requests] == [
             ("/embed", 200),
             ("unknown", 404),
             ("/embed", 413),
+            ("/v1/models/{name}", 404),
         ]
         assert requests[0]["id"] == "abc-1" and requests[0]["texts"] == 1 and requests[0]["tokens"] > 2
         assert "secret" not in "".join(server.lines) and "dreadful" not in "".join(server.lines)

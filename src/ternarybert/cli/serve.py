@@ -57,7 +57,7 @@ class NetworkOptions(OptionGroup):
 class ServeLimits(OptionGroup):
     """What a server accepts."""
 
-    max_batch_tokens: int = option(LIMITS, "Tokens computed together.", default=2048, min=1)
+    max_batch_tokens: int = option(LIMITS, "Tokens computed together.", default=512, min=1)
     max_requests: int = option(
         LIMITS, "Requests that each worker accepts at a time; others get status 429.", default=128, min=1
     )

@@ -68,15 +68,16 @@ class Engine:
         """Bytes of the model, without working memory."""
         return int(library().tb_model_memory(self._open().handle))
 
-    def run(self, batch: Batch, output: Output) -> Floats:
-        """Run the model; `Output` defines the rows."""
+    def run(self, batch: Batch, output: Output, *, alone: bool = False) -> Floats:
+        """Run the model; `Output` defines the rows. `alone` uses the calling thread only."""
         model = self._open()  # a reference during the call: `close` in another thread frees the model only afterwards
         batch.check()
         result = np.empty(self.sizes.shape(batch, output), np.float32)
         types = None if batch.types is None else _ints(batch.types)
         c_batch = CBatch(len(batch.lengths), _ints(batch.lengths), _ints(batch.ids), types)
         error = CError()
-        status = library().tb_run(model.handle, c_batch, output, _floats(result), result.size, error)
+        function = library().tb_run_alone if alone else library().tb_run
+        status = function(model.handle, c_batch, output, _floats(result), result.size, error)
         check(status, error)
         return result
 

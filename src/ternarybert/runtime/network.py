@@ -171,8 +171,8 @@ class Runner(Protocol):
     def kernel(self) -> str:
         """The name of the kernel, or `oracle`."""
 
-    def run(self, batch: Batch, output: Output) -> Floats:
-        """Run the model; `Output` defines the rows."""
+    def run(self, batch: Batch, output: Output, *, alone: bool = False) -> Floats:
+        """Run the model; `Output` defines the rows. `alone` uses the calling thread only."""
 
     def close(self) -> None:
         """Free the memory; a closed runner cannot run again."""

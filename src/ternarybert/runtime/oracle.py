@@ -37,8 +37,8 @@ class Oracle:
     def __init__(self, network: Network) -> None:
         self.network, self.sizes = network, network.sizes
 
-    def run(self, batch: Batch, output: Output) -> Floats:
-        """The result of every sequence, one below the other."""
+    def run(self, batch: Batch, output: Output, *, alone: bool = False) -> Floats:
+        """The result of every sequence, one below the other; always on one thread."""
         batch.check()
         shape = self.sizes.shape(batch, output)
         types = np.zeros_like(batch.ids) if batch.types is None else batch.types

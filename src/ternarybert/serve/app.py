@@ -16,13 +16,10 @@ from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 from importlib.resources import files
 from random import getrandbits
-from typing import Any
+from typing import Any, TypeAlias
 
 import msgspec
-from starlette.datastructures import Headers
-from starlette.exceptions import HTTPException
 from starlette.middleware.cors import CORSMiddleware
-from starlette.routing import Route, Router
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from ternarybert.serve.failures import RequestFailure
@@ -35,6 +32,7 @@ from ternarybert.serve.settings import ServerSettings
 
 _PREFIX = re.compile(r"/models/([^/]+)(/.*)?")
 _REQUEST_ID = re.compile(r"[\w.-]{1,128}")
+_ONE_MODEL = "/v1/models/"
 _JSON = b"application/json"
 ON_DISCONNECT = "ternarybert.disconnect"  # key of the scope: what the protocol calls when the client goes away
 _TIMED = ("embed", "predict", "rerank")
@@ -58,38 +56,28 @@ class ServeApp:
         self.api, self.settings, self.metrics = api, settings, metrics
         self.accepted = 0  # requests that have been read and wait for their answer
         self.buffered = 0  # bytes of bodies in memory
-        posts = [Route(r.path, PostEndpoint(self, r.body, r.handler), methods=["POST"]) for r in ROUTES]
         page = files("ternarybert.serve").joinpath("page.html").read_bytes()
         document = msgspec.json.encode(openapi_document())
-        self._router = Router(
-            [
-                *posts,
-                Route("/", PostEndpoint(self, msgspec.Raw, Api.any), methods=["POST"]),
-                *(
-                    Route(path, GetEndpoint(function), methods=["GET"])
-                    for path, function in {
-                        "/": lambda _: Reply(page, "text/html; charset=utf-8", {"content-security-policy": _POLICY}),
-                        "/health": self._health,
-                        "/info": lambda scope: api.info(scope["record"]),
-                        "/metrics": lambda _: Reply(metrics.exposition().encode(), "text/plain; version=0.0.4"),
-                        "/openapi.json": lambda _: Reply(document, "application/json"),
-                        "/v1/models": lambda scope: api.list_models(scope["record"]),
-                        "/v1/models/{name}": lambda scope: api.show_model(
-                            scope["record"], scope["path_params"]["name"]
-                        ),
-                    }.items()
-                ),
-            ],
-            redirect_slashes=False,
-        )
+        self._posts = {route.path: PostEndpoint(self, route.body, route.handler) for route in ROUTES}
+        self._posts["/"] = PostEndpoint(self, msgspec.Raw, Api.any)
+        gets: dict[str, Callable[[Scope], Any]] = {
+            "/": lambda _: Reply(page, "text/html; charset=utf-8", {"content-security-policy": _POLICY}),
+            "/health": self._health,
+            "/info": lambda scope: api.info(scope["record"]),
+            "/metrics": lambda _: Reply(metrics.exposition().encode(), "text/plain; version=0.0.4"),
+            "/openapi.json": lambda _: Reply(document, "application/json"),
+            "/v1/models": lambda scope: api.list_models(scope["record"]),
+        }
+        self._gets = {path: GetEndpoint(function) for path, function in gets.items()}
+        self._show_model = GetEndpoint(lambda s: api.show_model(s["record"], s["path"].removeprefix(_ONE_MODEL)))
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer a request."""
         if scope["type"] != "http":
             return
         start = time.perf_counter()
-        headers = Headers(scope=scope)
-        given = headers.get("x-request-id", "")
+        headers = dict(scope["headers"])
+        given = headers.get(b"x-request-id", b"").decode("latin-1")
         identity = given if given and _REQUEST_ID.fullmatch(given) else f"{getrandbits(128):032x}"
         record = RequestRecord()
         status, begun = 499, False
@@ -106,7 +94,8 @@ class ServeApp:
         try:
             self._choose_path(scope, record)
             self._check_key(scope["path"], headers)
-            await self._router(scope, receive, answer)
+            scope["endpoint"] = endpoint = self._endpoint(scope["path"], scope["method"])
+            await endpoint(scope, receive, answer)
         except ClientGone:
             record.gone = True
         except Exception as error:
@@ -122,18 +111,30 @@ class ServeApp:
             scope["path"] = match[2] or "/"
             scope["raw_path"] = scope["path"].encode()
 
-    def _check_key(self, path: str, headers: Headers) -> None:
+    def _endpoint(self, path: str, method: str) -> Endpoint:
+        """What answers. A table: a router would try one pattern after the other, which takes a short request's time."""
+        get = self._gets.get(path)
+        if get is None and path.startswith(_ONE_MODEL) and "/" not in path[len(_ONE_MODEL) :]:
+            get = self._show_model
+        post = self._posts.get(path)
+        endpoint = post if method == "POST" else get if method in ("GET", "HEAD") else None
+        if endpoint is None:
+            known = get is not None or post is not None
+            raise RequestFailure("NotFound", "there is no such route, or not with this method", 405 if known else 404)
+        return endpoint
+
+    def _check_key(self, path: str, headers: Mapping[bytes, bytes]) -> None:
         key = self.settings.api_key
         if key is None or path == "/health":
             return
-        scheme, _, given = headers.get("authorization", "").partition(" ")
+        scheme, _, given = headers.get(b"authorization", b"").decode("latin-1").partition(" ")
         if scheme.lower() == "basic":  # browsers ask for it; the name does not matter
             try:
                 given = b64decode(given).decode().partition(":")[2]
             except (Base64Error, UnicodeDecodeError):
                 given = ""
         elif scheme.lower() != "bearer":
-            given = headers.get("x-api-key", "")
+            given = headers.get(b"x-api-key", b"").decode("latin-1")
         if not hmac.compare_digest(given.strip().encode(), key.encode()):
             raise RequestFailure("Unauthorized", "a valid API key is needed")
 
@@ -165,10 +166,11 @@ class ServeApp:
                 metrics.add("te_request_failure", 1, failure.metric if failure else "cancelled")
         if log.isEnabledFor(20):
             known = scope.get("endpoint") is not None  # other paths may contain anything
+            route = _ONE_MODEL + "{name}" if scope["path"].startswith(_ONE_MODEL) else scope["path"]
             fields: dict[str, Any] = {
                 "id": identity,
                 "method": scope["method"],
-                "route": scope["path"] if known else "unknown",
+                "route": route if known else "unknown",
                 "status": status,
                 "ms": round(1000 * total, 3),
             }
@@ -194,8 +196,6 @@ def _failure_of(error: Exception, identity: str) -> RequestFailure:
     """What the client is told of an error."""
     if isinstance(error, RequestFailure):
         return error
-    if isinstance(error, HTTPException):
-        return RequestFailure("NotFound", "there is no such route, or not with this method", error.status_code)
     log.error("internal error", exc_info=error, extra={"fields": {"id": identity}})
     return RequestFailure("Backend", "internal error", 500)
 
@@ -326,6 +326,9 @@ class PostEndpoint:
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
             raise RequestFailure("Tokenizer", "the body is not valid JSON", 400) from None
         return msgspec.json.encode(reply)
+
+
+Endpoint: TypeAlias = GetEndpoint | PostEndpoint
 
 
 class ClientGone(Exception):

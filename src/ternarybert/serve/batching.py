@@ -1,9 +1,11 @@
 """The queue in front of an engine. Requests wait only while the engine is busy.
 
-A thread takes whatever is queued, up to a number of tokens, runs it as one batch and takes again; there is no timer.
-It also tokenizes short requests, when it takes them: handing them to another thread first would cost more. A
-request with more texts than fit into its batch goes on behind the others, so a large one does not hold up small ones.
-Which texts share a batch has no influence on their results (docs/explanation/exactness.md).
+A few threads, one for each core that the engine may use, take whatever is queued, up to a number of tokens, run it as
+one batch and take again; there is no timer. A batch that is all there is to do uses all cores. Otherwise each runs on
+its thread alone: threads that share a batch wait for each other, and for longer when the event loop takes one of their
+cores. The threads also tokenize short requests, when they take them: handing those to another thread first would cost
+more. A request with more texts than fit into its batch goes on behind the others, so a large one does not hold up small
+ones. Which texts share a batch has no influence on their results (docs/explanation/exactness.md).
 """
 
 from __future__ import annotations
@@ -14,7 +16,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from itertools import pairwise
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -23,6 +25,13 @@ from ternarybert.runtime.network import Batch, Floats, Output, Sizes
 from ternarybert.serve.metrics import ServerMetrics
 
 _PER_TOKEN = (Output.HIDDEN, Output.TOKEN_LOGITS)
+
+
+class RunBatch(Protocol):
+    """`Engine.run`."""
+
+    def __call__(self, batch: Batch, output: Output, *, alone: bool) -> Floats:
+        """The rows of the output."""
 
 
 class EngineJob:
@@ -60,16 +69,18 @@ class EngineJob:
 
 
 class BatchQueue:
-    """Jobs that wait for an engine, and the thread that runs them."""
+    """Jobs that wait for an engine, and the threads that run them."""
 
-    def __init__(self, run: Callable[[Batch, Output], Floats], max_tokens: int, metrics: ServerMetrics) -> None:
+    def __init__(self, run: RunBatch, max_tokens: int, metrics: ServerMetrics, threads: int = 1) -> None:
         self._run, self._max_tokens, self._metrics = run, max_tokens, metrics
-        self._arrived: deque[EngineJob] = deque()  # not yet looked at by the thread
+        self._arrived: deque[EngineJob] = deque()  # not yet tokenized
         self._jobs: deque[EngineJob] = deque()
+        self._running = 0  # batches
         self._ready = threading.Condition()
         self._closed = False
-        self._thread = threading.Thread(target=self._work, name="engine", daemon=True)
-        self._thread.start()
+        self._threads = [threading.Thread(target=self._work, name="engine", daemon=True) for _ in range(threads)]
+        for thread in self._threads:
+            thread.start()
 
     def put(self, job: EngineJob) -> None:
         """Queue a job. Unless it is cancelled before, its `finished` is called, by its event loop if it has one."""
@@ -83,8 +94,8 @@ class BatchQueue:
 
     def cancel(self, job: EngineJob) -> None:
         """Do not compute what has not been computed of this job."""
-        job.cancelled = True
         with self._ready:
+            job.cancelled = True
             for waiting in (self._arrived, self._jobs):
                 if job in waiting:
                     waiting.remove(job)
@@ -93,20 +104,21 @@ class BatchQueue:
     @property
     def alive(self) -> bool:
         """Whether jobs are still computed."""
-        return self._thread.is_alive()
+        return all(thread.is_alive() for thread in self._threads)
 
     def close(self) -> None:
-        """End the thread when all jobs are done."""
+        """End the threads when all jobs are done."""
         with self._ready:
             self._closed = True
-            self._ready.notify()
+            self._ready.notify_all()
 
     def _work(self) -> None:
         while self._wait():
             _finish(self._prepare())
-            if parts := self._take():
+            parts, alone = self._take()
+            if parts:
                 self._metrics.add("te_queue_size", -len(parts))
-                _finish(self._run_batch(parts))
+                _finish(self._run_batch(parts, alone))
             del parts  # while the thread waits, it keeps nothing alive
 
     def _wait(self) -> bool:
@@ -117,31 +129,31 @@ class BatchQueue:
             return bool(self._arrived or self._jobs)
 
     def _prepare(self) -> list[EngineJob]:
-        """Tokenize what has arrived; the jobs for which that failed."""
+        """Tokenize what has arrived, as far as it fits into a batch; the jobs for which that failed."""
         failed: list[EngineJob] = []
-        for _ in range(len(self._arrived)):
+        tokens = 0
+        while tokens < self._max_tokens:
             with self._ready:
-                if not self._arrived:  # cancelled meanwhile
+                if not self._arrived:
                     break
-                job = self._arrived[0]
+                job = self._arrived.popleft()
             if job.prepare is not None:
                 try:
                     job.sequences = job.prepare()
                 except Exception as error:  # its request hears of it
                     job.error = error
             with self._ready:
-                if not self._arrived or self._arrived[0] is not job:  # cancelled meanwhile
-                    continue
-                self._arrived.popleft()
-                if job.error is None:
+                if job.error is None and not job.cancelled:
                     self._jobs.append(job)
+                    tokens += sum(len(ids) for ids, _ in job.sequences)
                     continue
             self._metrics.add("te_queue_size", -job.size)
-            failed.append(job)
+            if not job.cancelled:
+                failed.append(job)
         return failed
 
-    def _take(self) -> list[tuple[EngineJob, int]]:
-        """The next batch: jobs and the index of a sequence of each."""
+    def _take(self) -> tuple[list[tuple[EngineJob, int]], bool]:
+        """The next batch, jobs and the index of a sequence of each, and whether it is to run on this thread alone."""
         with self._ready:
             parts: list[tuple[EngineJob, int]] = []
             tokens = 0
@@ -157,9 +169,13 @@ class BatchQueue:
                     self._jobs.rotate(-1 if job.next else 0)  # it has had a turn
                     break
                 self._jobs.popleft()
-            return parts
+            alone = bool(self._running or self._jobs or self._arrived)
+            self._running += bool(parts)
+            if self._jobs:  # there is work for another thread
+                self._ready.notify()
+            return parts, alone
 
-    def _run_batch(self, parts: list[tuple[EngineJob, int]]) -> list[EngineJob]:
+    def _run_batch(self, parts: list[tuple[EngineJob, int]], alone: bool) -> list[EngineJob]:
         """Compute a batch; the jobs that are complete with it."""
         start = time.perf_counter()
         batch = _batch([job.sequences[index] for job, index in parts])
@@ -167,7 +183,7 @@ class BatchQueue:
         error: Exception | None = None
         rows: Sequence[Floats] = ()
         try:
-            result = self._run(batch, output)
+            result = self._run(batch, output, alone=alone)
             starts = batch.starts() if output in _PER_TOKEN else range(len(parts) + 1)
             rows = [result[starts[i] : starts[i + 1]] for i in range(len(parts))]
         except Exception as failure:  # whatever it is, it must not end the thread, and every caller must hear of it
@@ -176,18 +192,20 @@ class BatchQueue:
         self._metrics.observe("te_batch_next_size", len(parts))
         self._metrics.observe("te_batch_next_tokens", len(batch.ids))
         finished = []
-        for number, (job, index) in enumerate(parts):
-            if index == 0:
-                job.started = start
-            if number == 0 or parts[number - 1][0] is not job:
-                job.inference += seconds
-            job.missing -= 1
-            if error is not None:
-                job.error = error
-            else:
-                job.rows[index] = rows[number]
-            if not job.missing and not job.cancelled:
-                finished.append(job)
+        with self._ready:  # other threads may have other sequences of the same jobs
+            self._running -= 1
+            for number, (job, index) in enumerate(parts):
+                if index == 0:
+                    job.started = start
+                if number == 0 or parts[number - 1][0] is not job:
+                    job.inference += seconds
+                job.missing -= 1
+                if error is not None:
+                    job.error = error
+                else:
+                    job.rows[index] = rows[number]
+                if not job.missing and not job.cancelled:
+                    finished.append(job)
         return finished
 
 
@@ -202,8 +220,8 @@ class QueuedRunner:
         """Ask this before every batch of the calling thread whether to go on."""
         self._local.cancelled = cancelled
 
-    def run(self, batch: Batch, output: Output) -> Floats:
-        """Run the model; `Output` defines the rows."""
+    def run(self, batch: Batch, output: Output, *, alone: bool = False) -> Floats:
+        """Run the model; `Output` defines the rows. On which threads is for the queue to decide."""
         if getattr(self._local, "cancelled", bool)():
             raise InputError("the request was cancelled")
         starts = batch.starts()

@@ -74,7 +74,7 @@ class ModelVersion:
     def __init__(self, model: Model, settings: ServerSettings, metrics: ServerMetrics) -> None:
         self.model, self._settings = model, settings
         self._engine = model.runner
-        self.queue = BatchQueue(self._engine.run, settings.max_batch_tokens, metrics)
+        self.queue = BatchQueue(self._engine.run, settings.max_batch_tokens, metrics, model.num_threads)
         self.runner = QueuedRunner(self.queue, self._engine.sizes, self._engine.kernel)
         if isinstance(model, Answerer):
             model.runner = self.runner

@@ -74,6 +74,8 @@ def serve_requests(
         log_config=None,
         access_log=False,
         server_header=False,
+        proxy_headers=False,  # the client's address is used nowhere
+        ws="none",  # an upgrade is refused like any other request
         timeout_keep_alive=75,  # longer than most proxies keep theirs: the side that sends must be the one that closes
         timeout_graceful_shutdown=int(settings.shutdown_timeout),
         backlog=2048,

@@ -26,7 +26,7 @@ class ServerSettings:
     max_length: int | None = None
     pooling: str | None = None  # None: as the folder of an embedder says, else the mean
     truncate: bool = False  # what happens to texts that are too long, if a request does not say
-    max_batch_tokens: int = 2048
+    max_batch_tokens: int = 512
     max_requests: int = 128  # accepted at a time, running and waiting, by each worker
     max_texts: int = 1024
     max_tokens: int = 65536
