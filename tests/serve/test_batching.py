@@ -106,9 +106,11 @@ def two_threads(engine):
 def test_a_batch_shares_the_engine_only_if_there_is_other_work(two_threads, engine):
     """The first uses all threads; while it runs, the next starts on the other thread, alone; the third waits."""
     done = []
-    for n in (4, 5, 6):
-        two_threads.put(job([n], done))
-        wait_for(lambda: len(engine.batches) == min(n - 3, 2))
+    two_threads.put(job([4], done))
+    wait_for(lambda: len(engine.batches) == 1)
+    two_threads.put(job([5], done))
+    wait_for(lambda: len(engine.batches) == 2)
+    two_threads.put(job([6], done))
     assert engine.alone == [False, True]
     engine.go.set()
     wait_for(lambda: len(done) == 3)

@@ -3,8 +3,10 @@
 import json
 import os
 import socket
+import time
 
 import hypothesis
+import psutil
 import pytest
 import schemathesis
 from schemathesis.generation import GenerationMode
@@ -137,6 +139,42 @@ def test_slow_clients_are_disconnected_and_hold_up_nobody(served_folder):
         assert all(answer == b"" for answer in answers[::2]) and all(b" 408 " in answer for answer in answers[1::2])
         for connection in slow:
             connection.close()
+
+
+def test_clients_that_do_not_read_are_disconnected(served_folder):
+    """Answers of megabytes that nobody takes do not stay in memory."""
+    body = json.dumps({"inputs": ["the film was good " * 10] * 190, "truncate": True}).encode()
+    request = HEAD + b"content-length: %d\r\n\r\n" % len(body) + body
+    with RunningServer(served_folder / "embedder", "--timeout", 5) as server:
+        clients = []
+        for _ in range(4):
+            client = socket.socket()
+            client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+            client.connect(("127.0.0.1", server.port))
+            client.sendall(request.replace(b"/embed ", b"/embed_all "))
+            clients.append(client)
+        process = psutil.Process(server.process.pid)
+        connections = lambda: [c for c in process.net_connections("tcp") if c.status == psutil.CONN_ESTABLISHED]  # noqa: E731
+        end = time.monotonic() + 30
+        while server.metric("te_embed_success") < 4 * 190:
+            assert time.monotonic() < end
+        assert len(connections()) >= 4
+        while connections():
+            assert time.monotonic() < end
+            time.sleep(0.1)
+        assert server.ok("/embed", {"inputs": "x"})
+        for client in clients:
+            client.close()
+
+
+def test_a_websocket_is_refused_like_any_other_request(served_folder):
+    upgrade = {"connection": "Upgrade", "upgrade": "websocket", "sec-websocket-version": "13"}
+    upgrade["sec-websocket-key"] = "dGhlIHNhbXBsZSBub25jZQ=="
+    with RunningServer(served_folder / "embedder", "--api-key", "k") as server:
+        for path in ("/", "/embed", "/info"):
+            assert server.send("GET", path, headers=upgrade)[0] == 401
+        assert server.send("GET", "/embed", headers=upgrade | {"authorization": "Bearer k"})[0] == 405
+        assert [entry for entry in server.logs if entry["level"] == "error"] == []
 
 
 def fuzz(server, examples):

@@ -194,6 +194,26 @@ def test_reload_loses_no_request_and_a_damaged_folder_changes_nothing(served_fol
         assert all(one in (old, new) for one in seen)
 
 
+def test_a_damaged_folder_does_not_keep_workers_from_loading_the_others(served_folder, direct, tmp_path):
+    text, good, bad = "a good film", tmp_path / "good", tmp_path / "bad"
+    copied(served_folder / "two", good)
+    copied(served_folder / "two", bad)
+    with RunningServer(f"good={good}", f"bad={bad}", "--workers", 2, "--threads", 1) as server:
+        copied(served_folder / "classes", good)
+        (bad / "config.json").write_text("{")
+        server.process.send_signal(signal.SIGHUP)
+        labels = set(direct["classes"].predict(text).scores)
+        seen = []
+
+        def loaded():
+            reply = server.ok("/models/good/predict", {"inputs": text})
+            seen.append({one["label"] for one in reply} == labels)
+            return seen[-20:] == [True] * 20
+
+        until(loaded)
+        assert {one["label"] for one in server.ok("/models/bad/predict", {"inputs": text})} == {"no", "yes"}
+
+
 @pytest.mark.linux_only("reads /proc")
 def test_a_killed_worker_is_replaced_and_the_others_go_on(served_folder):
     with RunningServer(served_folder / "embedder", "--workers", 2, "--threads", 1) as server:

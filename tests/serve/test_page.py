@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import sync_playwright
 
-from .running import MODELS
+from .running import MODELS, RunningServer
 
 PROGRAM = next(
     (found for name in ("chromium", "chromium-browser", "google-chrome") if (found := shutil.which(name))), None
@@ -109,6 +109,22 @@ def test_the_same_call_as_curl_python_and_javascript(open_page):
             done = subprocess.run(start, capture_output=True, text=True, check=True, env=environment)
             found[name] = json.loads(done.stdout.replace("'", '"'))
     assert found["curl"] == found["python"] == found["javascript"] and found["curl"][0]["label"] in ("yes", "no")
+
+
+def test_the_same_call_to_a_server_with_a_key(browser, served_folder):
+    with RunningServer(served_folder / "two", "--api-key", "k3y") as locked:
+        page = browser.new_page(http_credentials={"username": "any", "password": "k3y"})
+        page.goto(locked.address)
+        page.wait_for_selector("textarea")
+        for name, start in {"curl": ["bash", "-c"], "python": [sys.executable, "-c"]}.items():
+            page.click(f"[data-language={name}]")
+            code = page.inner_text("#code") + (" -s" if name == "curl" else "")
+            environment = os.environ | {"TERNARYBERT_API_KEY": "k3y"}
+            done = subprocess.run([*start, code], capture_output=True, text=True, check=True, env=environment)
+            assert {one["label"] for one in json.loads(done.stdout.replace("'", '"'))} == {"yes", "no"}
+        page.click("[data-language=javascript]")
+        assert "TERNARYBERT_API_KEY" in page.inner_text("#code") and "k3y" not in page.content()
+        page.close()
 
 
 def test_keyboard_only(open_page):

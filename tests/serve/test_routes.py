@@ -117,6 +117,20 @@ def test_ner(server, direct):
     assert [one["word"] for one in words] == TEXTS[1].split()
 
 
+def test_ner_reads_texts_of_any_length(server, direct):
+    text = "the film was good and awful " * 30
+    tags = direct["names"].predict(text)
+    assert tags.words[-1].end == len(text) - 1
+    whole = server.ok("/ner", {"model": "names", "inputs": text, "parameters": {"aggregation_strategy": "none"}})
+    assert [(one["word"], one["score"], one["start"]) for one in whole] == [
+        (word.text, word.score, word.start) for word in tags.words
+    ]
+    short = server.ok(
+        "/ner", {"model": "names", "inputs": text, "truncate": True, "parameters": {"aggregation_strategy": "none"}}
+    )
+    assert 0 < len(short) < len(whole)
+
+
 def test_qa(server, direct):
     question, context = "was it fun", "we liked the film " * 60  # several windows
     answer = direct["answers"].predict((question, context))

@@ -194,10 +194,13 @@ class Api:
         texts = [body.inputs] if isinstance(body.inputs, str) else body.inputs
         self._count(record, "ner", texts, batch)
         joined = body.parameters is None or body.parameters.aggregation_strategy != "none"
+        options = self._options(body)
         with model.version as version:
-            options = self._options(body)
-            rows, encodings = await self.runner.compute(record, version, texts, Output.TOKEN_LOGITS, **options)
-            found = [version.model.prediction(*each) for each in zip(texts, encodings, rows, strict=True)]
+            if options["truncate"]:
+                rows, encodings = await self.runner.compute(record, version, texts, Output.TOKEN_LOGITS, **options)
+                found = [version.model.prediction(*each) for each in zip(texts, encodings, rows, strict=True)]
+            else:
+                found = await self.runner.predict(record, version, list(texts))
         replies = [
             [
                 schemas.EntityReply(word.label, word.score, word.text, word.start, word.end)
@@ -213,7 +216,7 @@ class Api:
         pairs, batch = _questions(body)
         self._count(record, "qa", pairs, batch)
         with model.version as version:
-            answers = await self.runner.answer(record, version, list(pairs))
+            answers = await self.runner.predict(record, version, list(pairs))
         replies = [schemas.AnswerReply(a.text or "", a.score, a.start or 0, a.end or 0) for a in answers]
         return replies if batch else replies[0]
 
@@ -250,6 +253,7 @@ class Api:
             tokenization_workers=TOKENIZER_THREADS,
             version=__version__,
             kernel=version.runner.kernel,
+            needs_key=settings.api_key is not None,
             models={name: each.version.kind for name, each in self.models.items()},
         )
 

@@ -317,4 +317,5 @@ class InfoReply(Struct):
     tokenization_workers: int
     version: str
     kernel: str
+    needs_key: bool
     models: dict[str, str]

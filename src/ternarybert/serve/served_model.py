@@ -76,7 +76,7 @@ class ModelVersion:
         self._engine = model.runner
         self.queue = BatchQueue(self._engine.run, settings.max_batch_tokens, metrics, model.num_threads)
         self.runner = QueuedRunner(self.queue, self._engine.sizes, self._engine.kernel)
-        if isinstance(model, Answerer):
+        if isinstance(model, (Answerer, Tagger)):
             model.runner = self.runner
         self.sizes, self.prompts = self._engine.sizes, _prompts(model)
         self._embedder = model if isinstance(model, Embedder) and settings.pooling is None else None
@@ -293,7 +293,7 @@ class RequestRunner:
         )  # quicker than an executor, which counts and waits
         for _ in range(threads):
             threading.Thread(target=self._prepare_all, name="prepare", daemon=True).start()
-        self._answering = ThreadPoolExecutor(4, "answer")
+        self._predicting = ThreadPoolExecutor(4, "predict")
 
     def _prepare_all(self) -> None:
         while True:
@@ -323,24 +323,24 @@ class RequestRunner:
         """What a function returns that runs in a thread for tokenizing."""
         return await _in_thread(self._tokenizing, record, function, *arguments)
 
-    async def answer(self, record: RequestRecord, version: ModelVersion, pairs: list[Text]) -> list[Any]:
-        """Answers to questions about contexts of any length."""
+    async def predict(self, record: RequestRecord, version: ModelVersion, texts: list[Text]) -> list[Any]:
+        """What `predict` gives for texts of any length, read in windows: entities, or answers to questions."""
         limit = self._settings.max_tokens
 
         def work() -> list[Any]:
             start = time.perf_counter()
-            encodings = version.tokenizer("whole").encode_batch_fast(pairs)
+            encodings = version.tokenizer("whole").encode_batch_fast(texts)
             record.tokens = sum(len(encoding.ids) for encoding in encodings)
             record.tokenization = time.perf_counter() - start
             if record.tokens > limit:
                 raise RequestFailure("Validation", f"a request may have at most {limit} tokens; got {record.tokens}")
             version.runner.watch(lambda: record.cancelled)
             start = time.perf_counter()
-            answers = list(version.model.predict(pairs))
+            predictions = list(version.model.predict(texts))
             record.inference = time.perf_counter() - start
-            return answers
+            return predictions
 
-        return list(await _in_thread(self._answering, record, work))
+        return list(await _in_thread(self._predicting, record, work))
 
 
 def characters(texts: Sequence[TextOrIds]) -> int:

@@ -40,6 +40,8 @@ _QUICK_DEATH, _MOST_QUICK_DEATHS = 2.0, 5
 def run_server(settings: ServerSettings, ready: Callable[[str], None] = lambda _: None) -> None:
     """Serve until SIGTERM or SIGINT; `ready` is called with the address before the first request is accepted."""
     logs.set_up(settings.log_level)
+    if hasattr(signal, "SIGHUP"):  # until it can be handled it waits; it would end the process
+        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGHUP})
     settings = replace(
         settings, threads=max(1, thread_count(settings.threads) // (1 if settings.threads else settings.workers))
     )
@@ -69,7 +71,9 @@ def serve_requests(
         model.start()
     config = uvicorn.Config(
         make_app(models, settings, metrics),
-        http=partial(TimedProtocol, header_seconds=settings.read_timeout),  # type: ignore[arg-type]
+        http=partial(  # type: ignore[arg-type]
+            TimedProtocol, header_seconds=settings.read_timeout, write_seconds=settings.timeout
+        ),
         lifespan="off",
         log_config=None,
         access_log=False,
@@ -91,6 +95,7 @@ def serve_requests(
     async def main() -> None:
         if hasattr(signal, "SIGHUP"):
             asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, _reload_in_thread, models, metrics)
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGHUP})
         await server.serve([listening])
 
     loop = (config.get_loop_factory() or asyncio.new_event_loop)()
@@ -102,20 +107,20 @@ def serve_requests(
 
 
 def reload_models(models: Mapping[str, ServedModel], metrics: ServerMetrics, use: Callable[..., None]) -> bool:
-    """Load all folders again and hand the models to `use`; whether all could be. One that cannot stays as it was."""
-    failures = 0
+    """Load all folders again and hand the models to `use`; whether any could be. One that cannot stays as it was."""
+    successes = 0
     for name, model in models.items():
         try:
             use(model, model.load())
         except (TernaryBertError, OSError) as error:
-            failures += 1
             metrics.add("tb_reload_failure", 1, name)
             fields = {"model": name, "error": type(error).__name__, "message": str(error)}
             log.error("reload failed, the old model stays", extra={"fields": fields})
         else:
+            successes += 1
             metrics.add("tb_reload_success", 1, name)
             log.info("reloaded", extra={"fields": {"model": name}})
-    return not failures
+    return successes > 0
 
 
 def _reload_in_thread(models: Mapping[str, ServedModel], metrics: ServerMetrics) -> None:
@@ -204,7 +209,7 @@ class WorkerSupervisor:
             self._start(row, mask)
 
     def _reload(self) -> None:
-        """Check the folders here first: if one is damaged, no worker has to find out."""
+        """Check the folders here first: if all are damaged, no worker has to find out."""
 
         def use(model: ServedModel, loaded: Any) -> None:
             if self._settings.threads == 1:
@@ -219,11 +224,12 @@ class WorkerSupervisor:
 
 
 class TimedProtocol(HttpToolsProtocol):
-    """uvicorn's protocol, but a client that takes too long to send its headers, or sends too many, is disconnected."""
+    """uvicorn's protocol, but it disconnects clients that send headers too slowly, send too many, or do not read."""
 
-    def __init__(self, *args: Any, header_seconds: float = 10.0, **more: Any) -> None:
+    def __init__(self, *args: Any, header_seconds: float = 10.0, write_seconds: float = 60.0, **more: Any) -> None:
         super().__init__(*args, **more)
-        self._header_seconds = header_seconds
+        self._header_seconds, self._write_seconds = header_seconds, write_seconds
+        self._write_timer: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: Any) -> None:
         """Expect a request."""
@@ -233,6 +239,7 @@ class TimedProtocol(HttpToolsProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         """Expect nothing more, and tell the request that waits for its answer."""
         self._header_timer.cancel()
+        self._stop_write_timer()
         super().connection_lost(exc)
         scope: Any = self.scope  # None before the first request
         if scope is not None and (tell := scope.get(ON_DISCONNECT)) is not None:
@@ -256,6 +263,21 @@ class TimedProtocol(HttpToolsProtocol):
         """All headers are there."""
         self._header_timer.cancel()
         super().on_headers_complete()
+
+    def pause_writing(self) -> None:
+        """The client reads more slowly than it is answered."""
+        super().pause_writing()
+        self._stop_write_timer()
+        self._write_timer = self.loop.call_later(self._write_seconds, self.transport.abort)
+
+    def resume_writing(self) -> None:
+        """The client has read."""
+        super().resume_writing()
+        self._stop_write_timer()
+
+    def _stop_write_timer(self) -> None:
+        if self._write_timer is not None:
+            self._write_timer.cancel()
 
     def _expect_headers(self) -> None:
         self._header_bytes = 0
