@@ -80,6 +80,8 @@ class Load:
     errors: int  # not answered
     memory_before: float
     memory_after: float
+    cores: float  # that the server's processes used
+    generator_cores: float  # that the load generator used
 
 
 def read_texts(path: Path) -> list[str]:
@@ -100,6 +102,8 @@ def server(options: argparse.Namespace, *, onnx: Path | None = None) -> Iterator
     arguments = ["serve", f"m={options.folder}", "--port", "0", "--log-level", "warning"]
     arguments += ["--workers", str(options.workers), "--threads", str(options.threads)]
     arguments += ["--truncate", "--max-requests", str(options.max_requests)]
+    if options.max_batch_tokens is not None:
+        arguments += ["--max-batch-tokens", str(options.max_batch_tokens)]
     start = ["-m", "ternarybert"] if onnx is None else [__file__, "--serve-onnx", str(onnx), "--"]
     process = subprocess.Popen([sys.executable, *start, *arguments], stderr=subprocess.PIPE, text=True)
     assert process.stderr is not None
@@ -180,14 +184,28 @@ def wrk(address: str, bodies: Path, clients: int, seconds: float, pause: float =
     return result
 
 
-def load(side: str, address: str, process: psutil.Process | None, bodies: Path, clients: int, seconds: float) -> Load:
+def cpu_seconds(process: psutil.Process) -> float:
+    """Of a process and its children."""
+    return float(sum(sum(one.cpu_times()[:2]) for one in [process, *process.children(recursive=True)]))
+
+
+def generator_seconds() -> float:
+    """CPU time of the load generators that have ended."""
+    times = psutil.Process().cpu_times()
+    return float(times.children_user + times.children_system)
+
+
+def load(side: str, address: str, process: psutil.Process, bodies: Path, clients: int, seconds: float) -> Load:
     wrk(address, bodies, clients, min(2.0, seconds))  # warm-up
-    before = memory(process) if process else 0.0
+    before, used, generated = memory(process), cpu_seconds(process), generator_seconds()
     result = wrk(address, bodies, clients, seconds)
+    cores = [
+        (now - then) / result["seconds"]
+        for now, then in ((cpu_seconds(process), used), (generator_seconds(), generated))
+    ]
     times = (result["p50"], result["p95"], result["p99"])
     counts = (int(result["refused"]), int(result["errors"]))
-    after = memory(process) if process else 0.0
-    return Load(side, clients, result["requests"] / result["seconds"], *times, *counts, before, after)
+    return Load(side, clients, result["requests"] / result["seconds"], *times, *counts, before, memory(process), *cores)
 
 
 class Probe:
@@ -366,9 +384,10 @@ def serve_onnx(run: Path, arguments: list[str]) -> None:
         """Padded batches for ONNX Runtime."""
 
         def __init__(self, runner: Any, threads: int) -> None:
-            self.sizes, self.kernel, self._call = runner.sizes, "onnxruntime", onnxruntime_int8(run, threads)
+            self.sizes, self.kernel = runner.sizes, "onnxruntime"
+            self._calls = {False: onnxruntime_int8(run, threads), True: onnxruntime_int8(run, 1)}
 
-        def run(self, batch: Batch, output: Output) -> Any:
+        def run(self, batch: Batch, output: Output, *, alone: bool = False) -> Any:
             # Padding costs, so what is about equally long runs together; ORT is slower on larger batches.
             order = np.argsort(batch.lengths, kind="stable")
             width = self.sizes.head or self.sizes.hidden
@@ -376,7 +395,7 @@ def serve_onnx(run: Path, arguments: list[str]) -> None:
             for first in range(0, len(order), 16):
                 part = order[first : first + 16]
                 feed = padded([batch.ids[starts[i] : starts[i + 1]] for i in part])
-                rows[part] = self._pooled(self._call(feed)[0], feed["attention_mask"])
+                rows[part] = self._pooled(self._calls[alone](feed)[0], feed["attention_mask"])
             return rows
 
         def _pooled(self, states: Any, mask: Any) -> Any:
@@ -400,14 +419,17 @@ def serve_onnx(run: Path, arguments: list[str]) -> None:
 
 
 def show(loads: list[Load], result: dict[str, Any]) -> None:
-    print("| side | clients | requests/s | p50 ms | p95 | p99 | refused | errors | MB before | after |")
-    print("|---|---|---|---|---|---|---|---|---|---|")
+    print(
+        "| side | clients | requests/s | p50 ms | p95 | p99 | refused | errors | MB before | after | cores | of wrk |"
+    )
+    print("|---|---|---|---|---|---|---|---|---|---|---|---|")
     for one in loads:
         times = [f"{value:.1f}" for value in (one.p50, one.p95, one.p99)]
         used = [f"{value:.0f}" for value in (one.memory_before, one.memory_after)]
-        cells = (one.side, one.clients, f"{one.rate:.0f}", *times, one.refused, one.errors, *used)
+        cores = [f"{value:.2f}" for value in (one.cores, one.generator_cores)]
+        cells = (one.side, one.clients, f"{one.rate:.0f}", *times, one.refused, one.errors, *used, *cores)
         print(f"| {' | '.join(map(str, cells))} |")
-    print(f"offline: {result['offline']:.0f} texts/s")
+    print(f"offline: {' and '.join(f'{rate:.0f}' for rate in result['offline'])} texts/s")
     print("idle server, ms: " + ", ".join(f"{name} {value:.2f}" for name, value in result["idle"].items()))
     for phase, values in result.get("overload", {}).items():
         print(f"{phase}: {json.dumps(rounded(values))}")
@@ -421,7 +443,7 @@ def summary(loads: list[Load], result: dict[str, Any]) -> dict[str, float]:
     most = next(one for one in ours if one.clients == max(result["clients"]))
     others = [one.rate for one in loads if one.side != OURS and one.clients == most.clients]
     figures = {
-        "share of offline": most.rate / result["offline"],
+        "share of offline": most.rate / statistics.mean(result["offline"]),
         "added latency of an idle server, ms at p50": result["idle"]["added_p50"],
         "errors": sum(one.errors + one.refused for one in ours),
         "memory at the start, MB": ours[0].memory_before,
@@ -462,6 +484,7 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=os.cpu_count() or 1, help="of each worker's engine")
     parser.add_argument("--workers", type=int, default=1)
     parser.add_argument("--max-requests", type=int, default=128)
+    parser.add_argument("--max-batch-tokens", type=int, help="as of `ternarybert serve`")
     parser.add_argument("--infinity", type=Path, help="the command infinity_emb of its own environment")
     parser.add_argument("--without", nargs="+", default=[], choices=["onnx", "overload"])
     parser.add_argument("--json", type=Path, help="write the result to this file, too")
@@ -490,12 +513,13 @@ def measure(options: argparse.Namespace, texts: list[str], run: Path) -> tuple[l
     if "onnx" not in options.without or options.infinity:
         prepare_onnx(options.folder, run)
     result: dict[str, Any] = {"clients": options.clients, "settings": {k: str(v) for k, v in vars(options).items()}}
-    result["offline"] = offline(options, method, texts)
+    result["offline"] = [offline(options, method, texts)]  # before and after the server, as machines change
     with server(options) as (address, process):
         address += route
         compute = getattr(load_model(options.folder, num_threads=options.threads), method)
         result["idle"] = added_latency(address, compute, texts, seconds)
         loads += [load(OURS, address, process, bodies, n, seconds) for n in options.clients]
+        result["offline"].append(offline(options, method, texts))
         if "overload" not in options.without:
             result["overload"] = overload(address, process, bodies, texts, loads[-1].rate, options)
     if "onnx" not in options.without:
