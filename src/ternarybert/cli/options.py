@@ -489,8 +489,12 @@ class GridOptions(RunOptions, JsonOption):
 class InputOptions(OptionGroup):
     """The texts that `predict` reads."""
 
-    input: Path | None = option(
-        DATA, "File with the texts: CSV, TSV, JSON, JSONL, parquet or .txt.", "FILE", flags="--input -i"
+    input: str | None = option(
+        DATA,
+        "Texts: a CSV, TSV, JSON, JSONL, parquet or .txt file, a folder of them, or a pattern in quotes; a URL such as "
+        "'s3://mails/*.parquet', too.",
+        "FILE",
+        flags="--input -i",
     )
     text: str | None = option(DATA, "Column of --input with the text. Guessed if there is no doubt.", "COLUMN")
     text_pair: str | None = option(DATA, "Column of --input with the second text, for pairs of texts.", "COLUMN")

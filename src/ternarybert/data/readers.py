@@ -48,28 +48,33 @@ class BadRow(dict[str, object]):
 
 @dataclass
 class Rows:
-    """A file to be read row by row."""
+    """A file to be read row by row, or several as one (locations.py)."""
 
-    path: Path
-    _read: Callable[[Rows], Iterator[Row]]
+    path: Any  # a Path, or a RemotePath, which has what is used of one here
+    read: Callable[[Rows], Iterator[Row]]
     unit: str = "line"  # what rows are counted by
     named: bool = True  # False for .txt, whose one column has no name
     strict: bool = True  # a bad row is an error; if not, it is given as a `BadRow`
+    name: str = ""  # for messages; by default the path
+    parts: tuple[TablePart, ...] = ()  # the files, where there are several
     share: float = field(default=0.0, init=False)  # of the file that was read so far
     delimiter: str | None = field(default=None, init=False)  # of a CSV file, once it is known
     quoted: bool | None = field(default=None, init=False)  # whether quotes enclose fields of a TSV file, once known
 
     def __iter__(self) -> Iterator[Row]:
         try:
-            yield from self._read(self)
+            yield from self.read(self)
         except OSError as error:
-            raise DataError(f"cannot read {self.path}: {error.strerror or error}") from error
+            raise DataError(f"cannot read {self}: {error.strerror or error}") from error
         except UnicodeDecodeError as error:
-            raise DataError(f"{self.path} is not UTF-8 text (byte {error.start}); save it as UTF-8") from error
+            raise DataError(f"{self} is not UTF-8 text (byte {error.start}); save it as UTF-8") from error
+
+    def __str__(self) -> str:
+        return self.name or str(self.path)
 
     def location(self, number: int) -> str:
         """Where a row is, for a message."""
-        return f"{self.path}, {self.unit} {number}"
+        return f"{self}, {self.unit} {number}"
 
     def bad(self, number: int, reason: str, fields: Iterable[tuple[str, object]] = ()) -> BadRow:
         """A row that is not as it should be."""
@@ -94,6 +99,14 @@ class Rows:
             while block := file.read(_BLOCK):
                 self.share = buffer.raw.tell() / size
                 yield block
+
+
+@dataclass(frozen=True)
+class TablePart:
+    """One of several files, and the columns that its folders stand for."""
+
+    rows: Rows
+    fields: dict[str, str]
 
 
 @dataclass(frozen=True)
@@ -132,6 +145,12 @@ def open_rows(path: str | Path) -> Rows:
     suffix = path.suffix.lower()
     if suffix not in _READERS:
         raise DataError(f"{path}: unknown kind of file '{path.suffix}'{suggest(path.suffix, _READERS)}")
+    return rows_of(path)
+
+
+def rows_of(path: Any) -> Rows:
+    """The rows of a file whose suffix is known."""
+    suffix = path.suffix.lower()
     return Rows(path, _READERS[suffix], "row" if suffix == ".parquet" else "line", named=suffix != ".txt")
 
 
@@ -224,7 +243,7 @@ def _table(rows: Rows, most: int | None = None, *, keep_blank: bool = True) -> T
             for values in columns.values():
                 values += [None] * (len(lines) - len(values))
     if not lines:
-        raise DataError(f"{rows.path} holds no rows")
+        raise DataError(f"{rows} holds no rows")
     return Table(rows.path, columns, lines, rows.unit, rows.named)
 
 
@@ -236,7 +255,7 @@ def _without_blank_rows(rows: Rows) -> Iterator[Row]:
         else:
             blank.append(number)
     if blank:
-        _log.warning("%s: left out %d blank rows, the first is %s %d", rows.path, len(blank), rows.unit, blank[0])
+        _log.warning("%s: left out %d blank rows, the first is %s %d", rows, len(blank), rows.unit, blank[0])
 
 
 # --- CSV and TSV -----------------------------------------------------------------------------------------------
@@ -337,11 +356,11 @@ def _named(rows: Rows, lines: Iterator[Line]) -> Iterator[Row]:
     """Rows by the names in the first one; columns without a name, such as a row index, are dropped."""
     header = next(lines, None)
     if header is None:
-        raise DataError(f"{rows.path} is empty")
+        raise DataError(f"{rows} is empty")
     names = [name.strip() for name in header[1]]
     doubled = sorted({name for name in names if name and names.count(name) > 1})
     if doubled:
-        raise DataError(f"{rows.path} names the column '{doubled[0]}' twice; rename one of them")
+        raise DataError(f"{rows} names the column '{doubled[0]}' twice; rename one of them")
     for number, fields in lines:
         named = ((name, value) for name, value in zip(names, fields, strict=False) if name)
         if len(fields) == len(names):
@@ -356,7 +375,7 @@ def _without_broken(rows: Rows, lines: list[Line], share: float) -> list[Line]:
     odd = [(number, len(fields)) for number, fields in lines if len(fields) != width]
     if not odd or len(odd) > share * (len(lines) - 1) or max(fields for _, fields in odd) > width:
         return lines
-    _log.warning("%s: left out %d broken lines, the first is line %d", rows.path, len(odd), odd[0][0])
+    _log.warning("%s: left out %d broken lines, the first is line %d", rows, len(odd), odd[0][0])
     return [line for line in lines if len(line[1]) == width]
 
 
@@ -478,7 +497,7 @@ class _JsonText:
 
     def fault(self, reason: str, line: int = 1) -> DataError:
         """An error at a line of the text that is left."""
-        return DataError(f"{self._rows.path}, line {self._lines + line - 1}: not JSON ({reason})")
+        return DataError(f"{self._rows}, line {self._lines + line - 1}: not JSON ({reason})")
 
     def _drop(self, count: int) -> None:
         self._lines += self._text.count("\n", 0, count)
@@ -539,3 +558,4 @@ _READERS: dict[str, Callable[[Rows], Iterator[Row]]] = {
     ".parquet": _read_parquet,
     ".txt": _read_text,
 }
+SUFFIXES = tuple(_READERS)  # of the files that can be read

@@ -16,7 +16,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from ternarybert.data.readers import Rows, import_parquet, parquet_batches
+from ternarybert.data.readers import Rows, TablePart, import_parquet, parquet_batches
 from ternarybert.errors import DataError, OptionError, suggest
 from ternarybert.storage import ResumableFile, replace_file
 
@@ -110,7 +110,7 @@ class AnswerWriter:
             return {**row, **answer}
         if not row.keys() <= set(self.names):
             late = next(name for name in row if name not in self.names)
-            raise DataError(f"'{late}' is not in the first rows of {self.rows.path}; write to a .jsonl file")
+            raise DataError(f"'{late}' is not in the first rows of {self.rows}; write to a .jsonl file")
         return {name: row.get(name) for name in self.names} | dict(answer)
 
 
@@ -129,7 +129,7 @@ class ParquetAnswerWriter(AnswerWriter):
                     writer.write_table(table.cast(writer.schema))
         except pyarrow.ArrowException as error:
             reason = str(error).splitlines()[0]
-            raise DataError(f"{self.rows.path} makes no parquet table ({reason}); write to a .jsonl file") from error
+            raise DataError(f"{self.rows} makes no parquet table ({reason}); write to a .jsonl file") from error
         finally:
             if writer is not None:
                 writer.close()
@@ -168,13 +168,23 @@ def _joined(rows: Rows, lines: Iterator[str], types: ArrowTypes) -> Iterator[Any
 def _row_batches(rows: Rows) -> Iterator[Any]:
     pyarrow, _ = import_parquet()
     if rows.path.suffix.lower() == ".parquet":
-        yield from (batch for batch, _ in parquet_batches(rows.path, _BATCH))
+        for part in rows.parts or (TablePart(rows, {}),):
+            for batch, _ in parquet_batches(part.rows.path, _BATCH):
+                yield _with_fields(pyarrow, batch, part.fields)
         return
     numbered, schema = iter(rows), None
     while chunk := [row for _, row in islice(numbered, _BATCH)]:
         batch = pyarrow.RecordBatch.from_pylist(chunk, schema=schema)
         schema = schema or _without_nulls(pyarrow, batch.schema)
         yield batch.cast(schema)
+
+
+def _with_fields(pyarrow: Any, batch: Any, fields: Mapping[str, str]) -> Any:
+    """A batch with the columns of its part in front, as in its rows."""
+    own = batch.schema.names
+    added = {name: pyarrow.array([value] * len(batch)) for name, value in fields.items() if name not in own}
+    arrays, names = [*added.values(), *batch.columns], [*added, *own]
+    return pyarrow.RecordBatch.from_arrays(arrays, names=names) if added else batch
 
 
 def _without_nulls(pyarrow: Any, schema: Any, types: ArrowTypes | None = None) -> Any:

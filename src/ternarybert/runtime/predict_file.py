@@ -21,7 +21,8 @@ from itertools import chain, count, islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from ternarybert.data.readers import BadRow, Row, Rows, open_rows, sample
+from ternarybert.data.locations import open_location
+from ternarybert.data.readers import BadRow, Row, Rows, sample
 from ternarybert.data.table import choose_columns
 from ternarybert.data.writers import Answered, ArrowTypes, answer_writer, format_by_suffix
 from ternarybert.errors import DataError, OutputError, suggest
@@ -84,10 +85,10 @@ def predict_file(
 ) -> PredictFileResult:
     """Write the rows of a table with a model's answers beside them.
 
-    `model` is a loaded model or a packed folder. `input` is CSV, TSV, JSON, JSON lines, parquet or plain text, `output`
-    CSV, TSV, JSON lines or parquet. `text` and `text_pair` name the columns of the texts (for question answering, those
-    of the question and the context); by default they are guessed where it is obvious. `all_scores` adds the score of
-    every label.
+    `model` is a loaded model or a packed folder. `input` is a CSV, TSV, JSON, JSON lines, parquet or plain text file,
+    or a folder, pattern or URL of such (data/locations.py); `output` is CSV, TSV, JSON lines or parquet. `text` and
+    `text_pair` name the columns of the texts (for question answering, those of the question and the context); by
+    default they are guessed where it is obvious. `all_scores` adds the score of every label.
 
     A row that cannot be read, such as one with too many fields, is written without an answer. The file `bad_rows` (CSV,
     TSV or JSON lines) lists all of them; with `strict` the first one is an error.
@@ -95,7 +96,7 @@ def predict_file(
     An output that exists is refused, and an unfinished one of the same call is resumed; `force` replaces the former and
     drops the latter. `progress` is called when the output is opened and after every write.
     """
-    rows, output = replace(open_rows(input), strict=strict), Path(output)
+    rows, output = replace(open_location(input), strict=strict), Path(output)
     with _opened(model) as loaded, ExitStack() as stack:
         columns = _text_columns(loaded, rows, text, text_pair)
         note = None if bad_rows is None else stack.enter_context(bad_rows_file(Path(bad_rows)))
@@ -114,7 +115,7 @@ def predict_rows(
     on_bad_row: OnBadRow | None = None,
 ) -> Iterator[tuple[dict[str, Any], Text, Any]]:
     """Each row of a table with its text and its answer, or a `NoAnswer`; options as in `predict_file`."""
-    rows = replace(open_rows(input), strict=strict)
+    rows = replace(open_location(input), strict=strict)
     run = _FilePrediction(model, rows, _text_columns(model, rows, text, text_pair), on_bad_row)
     for number, row, given, answer in run.answered(iter(rows)):
         run.count(number, row, answer)
@@ -194,7 +195,7 @@ class _FilePrediction:
             self.count(number, row, self._question(number, row)[1])
         if (done, self.hash) != (file.progress.done, file.progress.input_hash):
             raise OutputError(
-                f"{file.part} has answers to other rows than those in {self.rows.path}; remove it, or use --force to "
+                f"{file.part} has answers to other rows than those in {self.rows}; remove it, or use --force to "
                 "start over"
             )
 
@@ -300,7 +301,7 @@ def _text_columns(model: Model, rows: Rows, text: str | None, text_pair: str | N
     for name in columns:
         if name not in first.columns:
             known = suggest(name, first.columns)
-            raise DataError(f"{rows.path} has no column '{name}'{known} (--text: questions, --text-pair: contexts)")
+            raise DataError(f"{rows} has no column '{name}'{known} (--text: questions, --text-pair: contexts)")
     return columns
 
 
@@ -311,7 +312,7 @@ def _identity(model: Model, rows: Rows, columns: Sequence[str], output: Path, an
     """
     threshold = model.task.null_threshold if isinstance(model, Answerer) else None
     how = [columns, model.max_length, list(answers), threshold, str(output)]
-    total = hashlib.sha256(json.dumps([str(rows.path.resolve()), *how]).encode())
+    total = hashlib.sha256(json.dumps([rows.name or str(rows.path.resolve()), *how]).encode())
     total.update(json.dumps(model.config, sort_keys=True, default=str).encode())
     if model.folder is not None:
         from ternarybert.packed.hf_folder import deciding_files
