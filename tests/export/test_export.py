@@ -79,8 +79,8 @@ def test_padding_does_not_change_a_two_bit_answer(tmp_path):
     save_student(tmp_path / "m", "ForSequenceClassification")
     path = export_model(tmp_path / "m", "onnx", texts=TEXTS)[0].path
     with load(tmp_path / "m") as model:
-        alone = np.concatenate([agreement.onnx_rows(path, model, [text]) for text in TEXTS])
-        assert np.allclose(agreement.onnx_rows(path, model, TEXTS), alone, atol=1e-4)
+        alone = np.concatenate([agreement.OnnxModel(path, model).rows([text]) for text in TEXTS])
+        assert np.allclose(agreement.OnnxModel(path, model).rows(TEXTS), alone, atol=1e-4)
 
 
 def test_an_output_folder_is_complete(tmp_path):

@@ -20,7 +20,7 @@ from ternarybert.runtime.embedder import Embedder
 from ternarybert.runtime.installed import is_hub_id, model_folder
 from ternarybert.runtime.load import load, network_of
 from ternarybert.runtime.model import Model
-from ternarybert.runtime.network import Floats, Network, Output
+from ternarybert.runtime.network import Network, Output
 from ternarybert.storage import replace_file
 
 FORMATS = ("onnx", "gguf")
@@ -96,7 +96,7 @@ class _Job:
         def write(draft: Path) -> None:
             onnx_graph.write_onnx(draft, self.network, variant, output, modules)
 
-        return self._checked(path, write, agreement.onnx_rows)
+        return self._checked(path, write, agreement.OnnxModel)
 
     def gguf(self, path: Path, kind: str) -> ExportedFile:
         output = Output.HIDDEN if self.model.output is None else self.model.output
@@ -116,17 +116,20 @@ class _Job:
                 labels=tuple(self.model.labels),
             )
 
-        return self._checked(path, write, agreement.gguf_rows)
+        return self._checked(path, write, agreement.LlamaModel)
 
     def _checked(
-        self, path: Path, write: Callable[[Path], None], rows: Callable[[Path, Model, list[str]], Floats]
+        self,
+        path: Path,
+        write: Callable[[Path], None],
+        engine: type[agreement.OnnxModel] | type[agreement.LlamaModel],
     ) -> ExportedFile:
         if path.exists() and not self.force:
             raise FolderExistsError(f"{path} exists; choose another --output, or use --force to replace it")
         path.parent.mkdir(parents=True, exist_ok=True)
         with replace_file(path) as draft:
             write(draft)
-            found = agreement.compare(self.model, self.texts, rows(draft, self.model, self.texts))
+            found = agreement.compare(self.model, self.texts, engine(draft, self.model).rows(self.texts))
         return ExportedFile(path, path.stat().st_size, found)
 
 

@@ -1,6 +1,6 @@
 """Whether an exported file answers as our engine does: both read the same texts, and the results are compared.
 
-`onnx_rows` runs ONNX Runtime on our tokens; `gguf_rows` runs llama.cpp, which reads the texts itself. A file whose
+`OnnxModel` runs ONNX Runtime on our tokens; `LlamaModel` runs llama.cpp, which reads the texts itself. A file whose
 answers are too far from ours is an error, and is not written.
 """
 
@@ -93,25 +93,34 @@ def our_rows(model: Model, texts: Sequence[str]) -> Floats:
     return np.concatenate(rows) if isinstance(rows, list) else np.asarray(rows)
 
 
-def onnx_rows(path: Path, model: Model, texts: Sequence[str], *, threads: int = 1) -> Floats:
-    """The same rows from ONNX Runtime."""
-    with name_missing_extras():
-        import onnxruntime
+class OnnxModel:
+    """An exported file in ONNX Runtime."""
 
-    options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads, options.inter_op_num_threads = threads, 1
-    session = onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
-    wanted = {one.name for one in session.get_inputs()}
-    outputs = [one.name for one in session.get_outputs()]
-    name = outputs[-1:] if isinstance(model, Embedder) else outputs
-    parts = []
-    for start in range(0, len(texts), _BATCH):
-        feed = padded(model, texts[start : start + _BATCH])
-        results = session.run(name, {key: value for key, value in feed.items() if key in wanted})
-        rows = np.stack(results, axis=-1) if isinstance(model, Answerer) else results[0]
-        per_token = isinstance(model, Tagger | Answerer) or (model.output is None and not isinstance(model, Embedder))
-        parts.append(rows[feed["attention_mask"] == 1] if per_token else rows)
-    return np.concatenate(parts).astype(np.float32)
+    def __init__(self, path: Path, model: Model, *, threads: int = 1) -> None:
+        with name_missing_extras():
+            import onnxruntime
+
+        options = onnxruntime.SessionOptions()
+        options.intra_op_num_threads, options.inter_op_num_threads = threads, 1
+        self.model = model
+        self._session = onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
+        self._wanted = {one.name for one in self._session.get_inputs()}
+        outputs = [one.name for one in self._session.get_outputs()]
+        self._outputs = outputs[-1:] if isinstance(model, Embedder) else outputs
+
+    def rows(self, texts: Sequence[str]) -> Floats:
+        """The rows that `our_rows` gives, from this engine."""
+        model, parts = self.model, []
+        for start in range(0, len(texts), _BATCH):
+            feed = padded(model, texts[start : start + _BATCH])
+            given = {key: value for key, value in feed.items() if key in self._wanted}
+            results = self._session.run(self._outputs, given)
+            rows = np.stack(results, axis=-1) if isinstance(model, Answerer) else results[0]
+            per_token = isinstance(model, Tagger | Answerer) or (
+                model.output is None and not isinstance(model, Embedder)
+            )
+            parts.append(rows[feed["attention_mask"] == 1] if per_token else rows)
+        return np.concatenate(parts).astype(np.float32)
 
 
 def padded(model: Model, texts: Sequence[str]) -> dict[str, Any]:
@@ -128,30 +137,36 @@ def padded(model: Model, texts: Sequence[str]) -> dict[str, Any]:
     return feed
 
 
-def gguf_rows(path: Path, model: Model, texts: Sequence[str], *, threads: int = 1) -> Floats:
-    """The same rows from llama.cpp."""
-    with name_missing_extras():
-        import xllamacpp
+class LlamaModel:
+    """An exported file in llama.cpp."""
 
-    parameters = xllamacpp.CommonParams()
-    parameters.model.path = str(path)
-    parameters.embedding, parameters.warmup, parameters.verbosity = True, False, -1
-    parameters.n_ctx = parameters.n_batch = parameters.n_ubatch = model.max_length
-    parameters.n_parallel = 1
-    parameters.cpuparams.n_threads = parameters.cpuparams_batch.n_threads = threads
-    kinds = xllamacpp.llama_pooling_type
-    pooling = model.modules.pooling if isinstance(model, Embedder) else "rank"
-    parameters.pooling_type = getattr(kinds, f"LLAMA_POOLING_TYPE_{pooling.upper()}")
-    server = xllamacpp.Server(parameters)
-    rows = []
-    for text in texts:
+    def __init__(self, path: Path, model: Model, *, threads: int = 1) -> None:
+        with name_missing_extras():
+            import xllamacpp
+
+        parameters = xllamacpp.CommonParams()
+        parameters.model.path = str(path)
+        parameters.embedding, parameters.warmup, parameters.verbosity = True, False, -1
+        parameters.n_ctx = parameters.n_batch = parameters.n_ubatch = model.max_length
+        parameters.n_parallel = 1
+        parameters.cpuparams.n_threads = parameters.cpuparams_batch.n_threads = threads
+        kinds = xllamacpp.llama_pooling_type
+        pooling = model.modules.pooling if isinstance(model, Embedder) else "rank"
+        parameters.pooling_type = getattr(kinds, f"LLAMA_POOLING_TYPE_{pooling.upper()}")
+        self.model, self._server = model, xllamacpp.Server(parameters)
+
+    def rows(self, texts: Sequence[str]) -> Floats:
+        """The rows that `our_rows` gives, from this engine."""
+        found = np.array([self._row(text) for text in texts], np.float32)
+        if isinstance(self.model, Embedder):
+            return unit_length(found) if self.model.modules.normalizes else found
+        return found[:, : len(self.model.labels)]  # behind the logits of a classifier come numbers without a meaning
+
+    def _row(self, text: str) -> list[float]:
         # Ours truncates; llama.cpp refuses what is too long. Normalized vectors of a classifier would lose its logits.
-        reply = server.handle_embeddings({"input": _fitting(model, text), "embd_normalize": -1})
-        rows.append(reply["data"][0]["embedding"])
-    found = np.array(rows, np.float32)
-    if isinstance(model, Embedder):
-        return unit_length(found) if model.modules.normalizes else found
-    return found[:, : len(model.labels)]  # behind the logits of a classifier come numbers without a meaning
+        asked = {"input": _fitting(self.model, text), "embd_normalize": -1}
+        row: list[float] = self._server.handle_embeddings(asked)["data"][0]["embedding"]
+        return row
 
 
 def _fitting(model: Model, text: str) -> str:
