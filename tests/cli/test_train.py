@@ -3,10 +3,12 @@
 import json
 import shlex
 import signal
+import socket
 import sys
 import time
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from ternarybert import packed
@@ -296,6 +298,34 @@ def test_two_processes_speak_with_one_voice(teacher, table, tmp_path, launch):
     assert err.count("step 3/3") == 1
     assert packed.is_packed(tmp_path / "out")
     assert not (tmp_path / "out.work").exists()
+
+
+@pytest.mark.slow
+def test_two_nodes_on_loopback_train_as_one(teacher, table, tmp_path):
+    """The commands of docs/how-to/distributed.md: two launchers that find each other by an address."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{free.getsockname()[1]}"
+    flags = ["--train", table, *COLUMNS, "--max-steps", "3", "--evaluations", "1", "--json", "-o"]
+    nodes = [
+        start(
+            *("-m", "torch.distributed.run", "--nnodes", 2, "--node-rank", rank, "--nproc-per-node", 1),
+            *("--rdzv-backend", "c10d", "--rdzv-endpoint", address, "--local-addr", "127.0.0.1"),
+            *("-m", "ternarybert", "ternarize", teacher, "--batch-size", "4", *flags, tmp_path / "nodes"),
+        )
+        for rank in (0, 1)
+    ]
+    texts = [node.communicate() for node in nodes]
+    assert [node.returncode for node in nodes] == [0, 0], texts
+    (printed,) = [out for out, _ in texts if out.strip()]  # one of them speaks
+    assert json.loads(printed)["steps"] == 3
+    alone = start("-m", "ternarybert", "ternarize", teacher, "--batch-size", "8", *flags, tmp_path / "alone")
+    assert alone.communicate() and alone.returncode == 0
+    together, one = (packed.read(tmp_path / name).tensors for name in ("nodes", "alone"))
+    assert together.keys() == one.keys()
+    for name, tensor in one.items():
+        if isinstance(tensor, np.ndarray):
+            assert np.allclose(together[name], tensor, atol=1e-4), name
 
 
 def test_help_is_quick_and_shows_an_example():
