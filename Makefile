@@ -82,11 +82,15 @@ test-slow: setup ## the tests that take minutes; some measure time, so they run 
 	$(BIN)/pytest -m slow
 
 # In an environment of its own: these libraries are large, and some bring versions of others that `make test` does not use.
-test-integrations: ## packed models in Spark, Ray, Dask, Haystack, Chroma and spaCy (Debian: openjdk-17-jre-headless)
+# s3fs asks for an older python-dateutil than the lock file has.
+test-integrations: ## packed models in Spark, Ray, Dask, Haystack, Chroma, spaCy, S3 and transformers.js (Debian: openjdk-17-jre-headless nodejs npm)
 	test -x build/integrations/bin/python || $(PYTHON) -m venv build/integrations
 	build/integrations/bin/python -m pip install --quiet --upgrade pip
 	build/integrations/bin/python -m pip install --quiet $(PINS) --editable '.[train,dev,integrations]'
-	PATH="$(abspath build/integrations/bin):$$PATH" build/integrations/bin/pytest -m integrations tests/integrations tests/test_scale.py
+	build/integrations/bin/python -m pip install --quiet --constraint constraints.txt s3fs 'moto[server]'
+	npm install --prefix build/integrations --ignore-scripts --no-audit --no-fund --loglevel=error @huggingface/transformers
+	PATH="$(abspath build/integrations/bin):$$PATH" build/integrations/bin/pytest -m integrations \
+		tests/integrations tests/test_scale.py tests/export tests/data/test_s3.py
 
 test-native: ## the native tests and the example in C
 	$(call CMAKE,build/native,Release)
