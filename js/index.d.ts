@@ -58,7 +58,7 @@ export interface Label {
 
 /** The classes of a text where several may apply, or none. */
 export interface Labels {
-  /** Those with a probability of one half or more. */
+  /** Those whose probability reaches their threshold. */
   labels: string[];
   scores: Record<string, number>;
 }
@@ -110,6 +110,8 @@ export class TernaryModel {
   /** One label of a text, several, or a number. */
   readonly problem: "label" | "labels" | "number";
   readonly labels: string[];
+  /** From which probability on each label applies where several may; one half unless the model says otherwise. */
+  readonly thresholds: number[];
   /** Width of a vector. */
   readonly hidden: number;
   /** Width of the pooler's output; 0 if there is none. */

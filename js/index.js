@@ -54,6 +54,7 @@ export class TernaryModel {
       this.maxLength = longest;
       this.kernel = engine.text(engine.functions.tb_model_kernel(inner));
       this.labels = Array.from({ length: labels }, (_, i) => engine.text(engine.functions.tb_label(this.#handle, i)));
+      this.thresholds = this.labels.map((_, i) => engine.functions.tb_threshold(this.#handle, i));
     });
   }
 
@@ -98,7 +99,8 @@ export class TernaryModel {
   #result({ scores }) {
     if (this.problem === "number") return { value: scores[0], values: [...scores] };
     const byLabel = Object.fromEntries(this.labels.map((label, i) => [label, scores[i]]));
-    if (this.problem === "labels") return { labels: this.labels.filter((_, i) => scores[i] >= 0.5), scores: byLabel };
+    if (this.problem === "labels")
+      return { labels: this.labels.filter((_, i) => scores[i] >= this.thresholds[i]), scores: byLabel };
     const best = scores.indexOf(Math.max(...scores));
     return { label: this.labels[best], score: scores[best], scores: byLabel };
   }

@@ -220,6 +220,10 @@ typedef struct tb_text_info {
 TB_API int tb_text_model_info(const tb_text_model *model, tb_text_info *info, tb_error *error);
 TB_API const char *tb_label(const tb_text_model *model, int32_t label); /* its name; NULL: there is no such label */
 
+/* From which probability on a label applies where several may (TB_PROBLEM_LABELS): one half, unless config.json has
+ * thresholds. NaN: there is no such label. */
+TB_API double tb_threshold(const tb_text_model *model, int32_t label);
+
 /* The tokens of a text. Offsets are bytes of the text or the pair, whichever the token is of. */
 typedef struct tb_tokens {
   int32_t count;
@@ -249,8 +253,9 @@ typedef struct tb_word {
   size_t start, end; /* bytes of the text */
 } tb_word;
 
-/* Label the words of a text; `entities` 1 joins words by the B- and I- of their labels and leaves out those that are
- * outside (O). Free the words with tb_words_free. */
+/* Label the words of a text of any length: one that is longer than the model reads is read in windows that overlap.
+ * `entities` 1 joins words by the B-, I-, E- and S- of their labels and leaves out those that are outside (O). Free the
+ * words with tb_words_free. */
 TB_API int tb_tag(const tb_text_model *model, const tb_text *text, int32_t entities, tb_word **words, int32_t *count,
                   tb_error *error);
 TB_API void tb_words_free(tb_word *words);

@@ -24,7 +24,15 @@ TEXTS = [
     "not " * 100,
     ["bad " * 70, "fun " * 70],
 ]
+THRESHOLDS = {"LABEL_0": 0.4, "LABEL_1": 0.5, "LABEL_2": 0.6}
 CONTEXTS = ["the film was good and we liked it " * n for n in (1, 7, 20)] + ["🙂 a  dull — plot ŵâs  ", "", "great"]
+
+
+# What the configurations of some models have besides.
+SECTIONS = {
+    "answers": [lambda config: config.update(question_answering={"null_threshold": 0.0})],
+    "labels": [lambda config: config.update(multi_label={"thresholds": THRESHOLDS})],
+}
 
 
 def pairs(texts):
@@ -51,7 +59,7 @@ def embedder(model):
 
 
 def tagger(model):
-    texts = [text for text in TEXTS if isinstance(text, str) and len(text) < 200]  # longer ones are cut off in C
+    texts = [text for text in TEXTS if isinstance(text, str)] + ["the film was good and we liked it " * 30]
     return {"texts": texts, "results": [model.predict(text).as_dict() for text in texts]}
 
 
@@ -92,8 +100,8 @@ def make_models(folder):
     }
     for name, (settings, expect) in kinds.items():
         save_student(folder / name, **settings)
-        if name == "answers":
-            edit_config(folder / name, lambda config: config.update(question_answering={"null_threshold": 0.0}))
+        for section in SECTIONS.get(name, []):
+            edit_config(folder / name, section)
         with load(folder / name, num_threads=1) as model, warnings.catch_warnings():
             warnings.simplefilter("ignore", TruncationWarning)
             (folder / f"{name}.json").write_text(json.dumps(expect(model)))

@@ -76,6 +76,9 @@ class TextModel:
         library().tb_label.restype = c_char_p
         self.labels = [library().tb_label(handle, i).decode() for i in range(self.info.labels)]
 
+    def threshold(self, label):
+        return library().tb_threshold(self.handle, label)
+
     def tokenize(self, text):
         """Ids, types, words, starts and ends, and whether the text was truncated."""
         found = CTokens()
@@ -122,7 +125,8 @@ def _declare():
     for name in ("tb_open", "tb_open_memory", "tb_text_model_info", "tb_tokenize", "tb_classify", "tb_embed", "tb_tag"):
         getattr(lib, name).restype = c_int
     lib.tb_close.argtypes = lib.tb_words_free.argtypes = lib.tb_tokens_free.argtypes = [c_void_p]
-    lib.tb_label.argtypes = [c_void_p, c_int32]
+    lib.tb_label.argtypes = lib.tb_threshold.argtypes = [c_void_p, c_int32]
+    lib.tb_threshold.restype = c_double
 
 
 @contextmanager

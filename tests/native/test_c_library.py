@@ -1,6 +1,8 @@
 """The C library from a folder to an answer: the same tokens, the same bits and the same refusals as in Python."""
 
+import hashlib
 import itertools
+import math
 import random
 import re
 import shutil
@@ -14,7 +16,7 @@ from tokenizers import Tokenizer
 from ternarybert import native, packed
 from ternarybert.errors import TernaryBertError, UnsupportedModelError
 from ternarybert.families import FAMILIES as RECORDS
-from ternarybert.packed.bundle import write_bundle
+from ternarybert.packed.bundle import read_bundle, write_bundle
 from ternarybert.runtime import load
 from ternarybert.runtime.load import network_of
 from tests.native.c_library import DENSE, FIRST, MEAN, TextModelError, opened, refusal
@@ -22,6 +24,7 @@ from tests.native.texts import SENTENCES, random_text, real_texts, rich_tokenize
 from tests.packed.damage import edit_config
 from tests.packed.refusals import STATUS_OF
 from tests.runtime.folders import FAMILIES, save_student
+from tests.tiny import WORDS
 
 pytestmark = pytest.mark.filterwarnings("ignore::ternarybert.errors.TruncationWarning")
 
@@ -38,6 +41,7 @@ TEXTS = [
     ("bad " * 70, "fun " * 70),
 ]
 SINGLE = [text for text in TEXTS if isinstance(text, str)]
+LONG = ["the film was good and we liked it " * 30, "🙂 a  dull — plot ŵâs [SEP] " * 20, "x" * 70 + " fun" * 70]
 
 
 @pytest.fixture(scope="module")
@@ -219,6 +223,16 @@ def test_logits_and_vectors_of_every_family(tmp_path, family):
                 np.testing.assert_array_equal(ours.embed(TEXTS, output, normalize), wanted)
 
 
+def test_logits_that_the_native_tests_expect(tmp_path):
+    """On other processors, too, native/tests/text_test.cc wants the bits that Python gives here."""
+    source = (ROOT / "native" / "tests" / "text_test.cc").read_text()
+    for name, data in read_bundle(ROOT / "native" / "fuzz" / "model.tbert").items():
+        (tmp_path / name).write_bytes(data)
+    with load(tmp_path, num_threads=1) as model:
+        logits = model.logits(["the film was good", "", "Great! [SEP] zzz é 日本"])
+    assert hashlib.sha256(logits.astype("<f4").tobytes()).hexdigest() in source
+
+
 @pytest.mark.parametrize("recipe", ["default", "paper", "reference"])
 @pytest.mark.parametrize("kernel", native.kernels())
 def test_every_recipe_and_kernel(tmp_path, recipe, kernel):
@@ -239,14 +253,77 @@ def test_other_problems(tmp_path, problem):
 
 @pytest.mark.parametrize("family", ["Bert", "Roberta", "DistilBert"])
 def test_words_and_entities(tmp_path, family):
-    names = {0: "O", 1: "B-PER", 2: "I-PER"}
-    folder = save_student(tmp_path / "m", "ForTokenClassification", family, id2label=names)
-    with opened(folder) as ours, load(folder, num_threads=1) as theirs:
-        for text in (text for text in SINGLE if len(text.split()) < 40):  # Python reads longer ones in windows
-            wanted = theirs.predict(text)
+    folder = save_student(tmp_path / "m", "ForTokenClassification", family, id2label={0: "O", 1: "B-PER", 2: "I-PER"})
+    check_tags(folder, [*SINGLE, *LONG])
+
+
+@pytest.mark.parametrize("max_length", [5, 6, 8, 9, 17, 64])
+def test_words_of_texts_longer_than_the_model(tmp_path, max_length):
+    """Read in windows, as in Python."""
+    names = {0: "O", 1: "B-PER", 2: "I-PER", 3: "E-PER", 4: "S-PER"}
+    folder = save_student(tmp_path / "m", "ForTokenClassification", id2label=names)
+    check_tags(folder, [*SINGLE, *LONG], max_length)
+
+
+def check_tags(folder, texts, max_length=0):
+    with opened(folder, max_length=max_length) as ours, load(folder, num_threads=1, max_length=max_length or None) as m:
+        for text in texts:
+            wanted = m.predict(text)
             for found, words in ((ours.tag(text), wanted.words), (ours.tag(text, True), wanted.entities)):
                 assert [one[:2] for one in found] == [(word.text, word.label) for word in words]
-                np.testing.assert_allclose([one[2] for one in found], [word.score for word in words], rtol=1e-14)
+                np.testing.assert_allclose([one[2] for one in found], [word.score for word in words], rtol=1e-13)
+
+
+@pytest.mark.parametrize("labels", [
+    ["O", "B-X", "I-X", "E-X", "S-X"], ["S-X", "I-X"], ["E-X", "I-X", "B-X"], ["I-X", "I-Y", "O"], ["E-", "X", "S"],
+])  # fmt: skip
+def test_entities_are_joined_as_in_python(tmp_path, labels):
+    """With few words in the vocabulary, labels of neighbors are often equal: every kind of border occurs."""
+    folder = save_student(tmp_path / "m", "ForTokenClassification", id2label=dict(enumerate(labels)))
+    source = random.Random(len(labels))
+    check_tags(folder, [" ".join(source.choices(WORDS, k=30)) for _ in range(30)])
+
+
+@pytest.mark.parametrize("labels", [
+    ["good", "bad"],
+    ["a\x1b[31m", "b"], ["a\x7f", "b"], ["a\x9b", "b"], ["\n", "b"], ["", "b"], ["a\xa0b", "b"],
+    ["=1+(2)", "b"], [" +cmd|' /C", "b"], ["\u3000@x!", "b"], ["-(", "b"], ["=1", "b"], ["x=(1)", "b"], ["日本", "ö(+"],
+    [None, True], [1, 2], [False, "b"], ["a", "a"],
+])  # fmt: skip
+def test_labels_are_accepted_and_refused_as_in_python(folder, tmp_path, labels):
+    shutil.copytree(folder, tmp_path / "m")
+    names = [*labels, "c"]
+    edit_config(tmp_path / "m", lambda config: config.update(id2label={str(i): n for i, n in enumerate(names)}))
+    try:
+        with load(tmp_path / "m", num_threads=1) as model:
+            wanted = list(model.labels)
+    except TernaryBertError as error:
+        assert refusal(tmp_path / "m")[0] == STATUS_OF[type(error)]
+    else:
+        with opened(tmp_path / "m") as model:
+            assert model.labels == wanted
+
+
+@pytest.mark.parametrize("thresholds", [
+    {"LABEL_0": 0, "LABEL_1": 1.0, "LABEL_2": 0.25},
+    {"LABEL_0": 0.5, "LABEL_1": 0.5}, {"LABEL_0": 0.5, "LABEL_1": 0.5, "other": 0.5}, [0.5, 0.5, 0.5],
+    {"LABEL_0": True, "LABEL_1": 0.5, "LABEL_2": 0.5}, {"LABEL_0": -0.1, "LABEL_1": 0.5, "LABEL_2": 0.5},
+    {"LABEL_0": 0.1, "LABEL_1": 1.5, "LABEL_2": 0.5}, {"LABEL_0": 0.1, "LABEL_1": "0.5", "LABEL_2": 0.5},
+])  # fmt: skip
+def test_thresholds_of_several_labels(tmp_path, thresholds):
+    folder = save_student(tmp_path / "m", "ForSequenceClassification", problem_type="multi_label_classification")
+    with opened(folder) as model:
+        assert [model.threshold(i) for i in range(3)] == [0.5] * 3
+        assert math.isnan(model.threshold(3))
+    edit_config(folder, lambda config: config.update(multi_label={"thresholds": thresholds}))
+    try:
+        with load(folder, num_threads=1) as model:
+            wanted = list(model.thresholds)
+    except TernaryBertError as error:
+        assert refusal(folder)[0] == STATUS_OF[type(error)]
+    else:
+        with opened(folder) as model:
+            assert [model.threshold(i) for i in range(3)] == wanted
 
 
 @pytest.mark.parametrize("settings", [

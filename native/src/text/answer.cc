@@ -1,17 +1,13 @@
 // Questions about a text: windows of the context, the best spans of all of them (src/ternarybert/data/squad).
 #include "../failure.h"
 #include "text_model.h"
+#include "windows.h"
 
 #include <algorithm>
 #include <cmath>
 
 namespace tb {
 namespace {
-
-struct Window {
-  size_t first, count;     // tokens of the context
-  size_t own_from, own_to; // answers that begin at these are believed
-};
 
 struct Span {
   double logit;
@@ -20,17 +16,6 @@ struct Span {
 };
 
 bool better(const Span &a, const Span &b) { return a.logit != b.logit ? a.logit > b.logit : a.place < b.place; }
-
-std::vector<Window> cut(size_t total, size_t room, size_t stride) {
-  const size_t step = std::min({stride, std::max<size_t>(1, room / 2), room});
-  const size_t limit = (total > room ? total - room : 0) + step;
-  std::vector<Window> windows;
-  for (size_t first = 0; first < limit; first += step)
-    windows.push_back({first, std::min(room, total - first), 0, total});
-  for (size_t i = 0; i + 1 < windows.size(); i++)
-    windows[i].own_to = windows[i + 1].own_from = (windows[i].first + windows[i + 1].first + room - 1) / 2 + 1;
-  return windows;
-}
 
 void keep_best(std::vector<Span> &spans, size_t count) {
   std::sort(spans.begin(), spans.end(), better);
@@ -76,7 +61,8 @@ public:
     question_.resize(std::min({question_.size(), static_cast<size_t>(settings.max_question), free / 2}));
     if (free <= question_.size()) fail(TB_ERROR_CONFIG, "windows of %zu tokens leave no room for a context", length);
     const size_t room = free - question_.size();
-    const std::vector<Window> windows = cut(tokens_.size(), room, static_cast<size_t>(settings.stride));
+    const size_t stride = std::min(static_cast<size_t>(settings.stride), std::max<size_t>(1, room / 2));
+    const std::vector<Window> windows = cut_windows(tokens_.size(), room, stride);
     longest_ = std::min(static_cast<size_t>(settings.max_answer), std::min(room, tokens_.size()));
     std::vector<Span> spans;
     double null = INFINITY;

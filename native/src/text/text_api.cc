@@ -3,6 +3,7 @@
 #include "../guarded.h"
 #include "text_model.h"
 
+#include <cmath>
 #include <cstdlib>
 #include <cstring>
 
@@ -69,6 +70,11 @@ int tb_text_model_info(const tb_text_model *model, tb_text_info *info, tb_error 
 const char *tb_label(const tb_text_model *model, int32_t label) {
   if (!model || label < 0 || static_cast<size_t>(label) >= model->labels.size()) return nullptr;
   return model->labels[static_cast<size_t>(label)].c_str();
+}
+
+double tb_threshold(const tb_text_model *model, int32_t label) {
+  if (!tb_label(model, label)) return NAN;
+  return model->thresholds[static_cast<size_t>(label)];
 }
 
 int tb_tokenize(const tb_text_model *model, const tb_text *text, tb_tokens *tokens, tb_error *error) {

@@ -1,9 +1,11 @@
 #include "text_model.h"
 
 #include "../failure.h"
+#include "windows.h"
 
 #include <algorithm>
 #include <cmath>
+#include <set>
 
 namespace tb {
 namespace {
@@ -19,6 +21,29 @@ Problem problem_of(Json config, size_t labels) {
   fail(TB_ERROR_CONFIG, "config.json has problem_type %s", shown(problem).c_str());
 }
 
+// A label that is not a string, as Python shows it.
+std::string label_text(Json name) {
+  if (is_string(name)) return std::string(text_of(name));
+  if (yyjson_is_null(name)) return "None";
+  if (yyjson_is_bool(name)) return yyjson_get_bool(name) ? "True" : "False";
+  if (!integer_of(name)) fail(TB_ERROR_CONFIG, "id2label in config.json has the label %s", shown(name).c_str());
+  return shown(name);
+}
+
+// Refuses a name that does something where it is shown: on a terminal, or in a cell of a spreadsheet.
+void check_label(std::string_view name) {
+  const Characters characters = decode(name);
+  const auto is_control = [](const Character &c) { return c.code < 0x20 || (c.code >= 0x7f && c.code < 0xa0); };
+  if (std::any_of(characters.begin(), characters.end(), is_control))
+    fail(TB_ERROR_CONFIG, "the label %s in config.json has control characters", shown(name).c_str());
+  const auto start =
+      std::find_if(characters.begin(), characters.end(), [](const Character &c) { return !is_space(c.code); });
+  if (start == characters.end() || start->code >= 0x80) return;
+  const bool begins = std::string_view("=+-@").find(static_cast<char>(start->code)) != std::string_view::npos;
+  if (begins && name.find_first_of("(|!") != std::string_view::npos)
+    fail(TB_ERROR_CONFIG, "the label %s in config.json is a spreadsheet formula; rename it", shown(name).c_str());
+}
+
 std::vector<std::string> label_names(Json config, int32_t count) {
   std::vector<std::string> labels;
   const Json names = member(config, "id2label");
@@ -30,9 +55,30 @@ std::vector<std::string> label_names(Json config, int32_t count) {
     const Json name = named ? member(names, std::to_string(i)) : nullptr;
     if (named && !name)
       fail(TB_ERROR_CONFIG, "id2label in config.json has no label %d, but the model has %d outputs", i, count);
-    labels.push_back(is_string(name) ? std::string(text_of(name)) : named ? shown(name) : "LABEL_" + std::to_string(i));
+    labels.push_back(named ? label_text(name) : "LABEL_" + std::to_string(i));
   }
+  if (named) each_member(names, [](std::string_view, Json name) { check_label(label_text(name)); });
   return labels;
+}
+
+// From which probability on each of several labels applies (src/ternarybert/data/multi_label.py).
+std::vector<double> thresholds_of(Json config, const std::vector<std::string> &labels) {
+  std::vector<double> thresholds(labels.size(), 0.5);
+  const Json section = member(config, "multi_label");
+  if (!section || yyjson_is_null(section)) return thresholds;
+  const Json values = is_object(section) ? member(section, "thresholds") : nullptr;
+  const std::set<std::string_view> names(labels.begin(), labels.end());
+  if (!is_object(values) || yyjson_obj_size(values) != names.size())
+    fail(TB_ERROR_CONFIG, "config.json: multi_label.thresholds must have a number for each label");
+  for (size_t i = 0; i < labels.size(); i++) {
+    const Json value = member(values, labels[i]);
+    const auto number = number_of(value);
+    if (!number || !(*number >= 0 && *number <= 1))
+      fail(TB_ERROR_CONFIG, "config.json: the threshold of %s is %s, not a number from 0 to 1",
+           shown(labels[i]).c_str(), shown(value).c_str());
+    thresholds[i] = *number;
+  }
+  return thresholds;
 }
 
 // Whether transformers' tokenizer of this model gives token types, as the model saw them in training.
@@ -98,15 +144,16 @@ float pairwise_squares(const float *x, size_t n) {
 }
 
 std::pair<char, std::string_view> label_parts(std::string_view label) { // B-PER as B and PER
-  if (label.starts_with("B-") || label.starts_with("I-")) return {label[0], label.substr(2)};
-  return {0, label};
+  const bool has_prefix =
+      label.size() >= 2 && label[1] == '-' && std::string_view("BIES").find(label[0]) != std::string_view::npos;
+  return has_prefix ? std::pair{label[0], label.substr(2)} : std::pair{char(0), label};
 }
 
-// Words joined by the B- and I- of their labels; those outside are left out.
+// Words joined by the B-, I-, E- and S- of their labels; those outside are left out.
 std::vector<tb_word> entities(const std::vector<tb_word> &words) {
   std::vector<tb_word> joined;
   std::vector<int> sizes;
-  bool open = false;
+  bool open = false; // whether the next word may continue the last entity
   std::string_view last;
   for (const tb_word &word : words) {
     const auto [prefix, kind] = label_parts(word.label);
@@ -114,7 +161,7 @@ std::vector<tb_word> entities(const std::vector<tb_word> &words) {
       open = false;
       continue;
     }
-    if (open && prefix != 'B' && last == kind) {
+    if (open && prefix != 'B' && prefix != 'S' && last == kind) {
       joined.back().score += word.score;
       joined.back().end = word.end;
       sizes.back()++;
@@ -122,12 +169,38 @@ std::vector<tb_word> entities(const std::vector<tb_word> &words) {
       joined.push_back({kind.data(), word.score, word.start, word.end}); // the end of the label's name
       sizes.push_back(1);
     }
-    open = true;
+    open = prefix != 'E' && prefix != 'S';
     last = kind;
   }
   for (size_t i = 0; i < joined.size(); i++)
     joined[i].score /= sizes[i];
   return joined;
+}
+
+// The logits of all tokens of a text; of special tokens around a text that is read in windows they are zeros.
+std::vector<float> token_logits(const tb_text_model &model, const Tokens &tokens) {
+  const size_t labels = model.labels.size(), longest = static_cast<size_t>(model.max_length);
+  std::vector<float> logits(tokens.size() * labels);
+  if (tokens.size() <= longest) {
+    model.run({tokens}, false, TB_OUTPUT_TOKEN_LOGITS, logits.data(), logits.size());
+    return logits;
+  }
+  const auto is_special = [](const Token &token) { return token.word < 0; };
+  const auto content = std::find_if_not(tokens.begin(), tokens.end(), is_special);
+  const auto end = std::find_if_not(tokens.rbegin(), tokens.rend(), is_special).base();
+  const size_t before = static_cast<size_t>(content - tokens.begin()), after = static_cast<size_t>(tokens.end() - end);
+  const size_t total = tokens.size() - before - after, room = longest - before - after;
+  for (const Window &window : cut_windows(total, room, std::max<size_t>(1, room / 2))) {
+    const auto first = content + static_cast<ptrdiff_t>(window.first);
+    Tokens input(tokens.begin(), content);
+    input.insert(input.end(), first, first + static_cast<ptrdiff_t>(window.count));
+    input.insert(input.end(), end, tokens.end());
+    std::vector<float> rows(input.size() * labels);
+    model.run({input}, false, TB_OUTPUT_TOKEN_LOGITS, rows.data(), rows.size());
+    const float *const own = &rows[(before + window.own_from - window.first) * labels];
+    std::copy(own, own + (window.own_to - window.own_from) * labels, &logits[(before + window.own_from) * labels]);
+  }
+  return logits;
 }
 
 } // namespace
@@ -163,11 +236,9 @@ void probabilities(const tb_text_model &model, const float *logits, double *scor
 std::vector<tb_word> tag(const tb_text_model &model, const tb_text &text, bool join) {
   if (model.model.kind != HeadKind::kToken) fail(TB_ERROR_MODEL, "the model does not label words");
   if (text.pair) fail(TB_ERROR_INPUT, "words are labelled in a single text, not in a pair");
-  bool truncated;
-  const Tokens tokens = model.encode(text, &truncated);
+  const Tokens tokens = model.encode_whole(text);
   const size_t labels = model.labels.size();
-  std::vector<float> logits(tokens.size() * labels);
-  model.run({tokens}, model.gives_types, TB_OUTPUT_TOKEN_LOGITS, logits.data(), logits.size());
+  const std::vector<float> logits = token_logits(model, tokens);
   std::vector<tb_word> words;
   for (size_t i = 0; i < tokens.size(); i++) { // a word has the label of its first token
     if (tokens[i].word < 0 || (i > 0 && tokens[i - 1].word == tokens[i].word)) continue;
@@ -198,6 +269,8 @@ tb_text_model::tb_text_model(const Files &files, LoadedModel loaded, std::unique
   const Json settings = settings_file ? settings_file->root() : nullptr;
   labels = label_names(model.config, model.outputs);
   if (model.kind == HeadKind::kSequence) problem = problem_of(model.config, labels.size());
+  thresholds.assign(labels.size(), 0.5);
+  if (problem == Problem::kMultiLabel) thresholds = thresholds_of(model.config, labels);
   if (model.kind == HeadKind::kQuestion) answering = answering_of(model.config);
   gives_types = model.has_types && types_given(settings);
   keep_end = settings && equals(member(settings, "truncation_side"), "left");
@@ -210,11 +283,19 @@ tb_text_model::tb_text_model(const Files &files, LoadedModel loaded, std::unique
 }
 
 Tokens tb_text_model::encode(const tb_text &text, bool *truncated) const {
+  return encode(text, static_cast<size_t>(max_length), truncated);
+}
+
+Tokens tb_text_model::encode_whole(const tb_text &text) const {
+  bool truncated;
+  return encode(text, SIZE_MAX, &truncated);
+}
+
+Tokens tb_text_model::encode(const tb_text &text, size_t most, bool *truncated) const {
   if (!text.text && text.bytes) fail(TB_ERROR_ARGUMENT, "a text is null");
   const std::string_view first(text.text ? text.text : "", text.bytes),
       second(text.pair ? text.pair : "", text.pair_bytes);
-  Tokens tokens =
-      tokenizer.encode(first, text.pair ? &second : nullptr, static_cast<size_t>(max_length), keep_end, truncated);
+  Tokens tokens = tokenizer.encode(first, text.pair ? &second : nullptr, most, keep_end, truncated);
   if (tokens.empty()) fail(TB_ERROR_INPUT, "the tokenizer returns no tokens for a text");
   return tokens;
 }

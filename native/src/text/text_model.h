@@ -24,6 +24,7 @@ struct tb_text_model {
   tb_text_model(const tb::Files &files, const char *kernel, int32_t threads, int32_t max_length);
 
   tb::Tokens encode(const tb_text &text, bool *truncated) const;
+  tb::Tokens encode_whole(const tb_text &text) const; // however long it is
   void run(const std::vector<tb::Tokens> &inputs, bool types, int output, float *result, size_t size) const;
   void run_texts(const tb_text *texts, int32_t count, int output, float *result, size_t size) const;
 
@@ -31,6 +32,7 @@ struct tb_text_model {
   tb::Problem problem = tb::Problem::kSingleLabel;
   tb::AnsweringSettings answering;
   std::vector<std::string> labels;
+  std::vector<double> thresholds; // from which probability on each label applies, where several may
   int32_t max_length = 0;
   bool gives_types = false;
   bool keep_end = false; // texts are truncated at their beginning
@@ -38,6 +40,7 @@ struct tb_text_model {
 private:
   tb_text_model(const tb::Files &files, tb::LoadedModel loaded, std::unique_ptr<tb::JsonFile> settings,
                 int32_t longest);
+  tb::Tokens encode(const tb_text &text, size_t most, bool *truncated) const;
 
 public:
   tb::Tokenizer tokenizer;
