@@ -13,19 +13,24 @@ from ternarybert.packed.bundle import write_bundle
 
 FUZZ = Path(__file__).parent.parent / "native" / "fuzz"
 SEEDS = FUZZ / "corpus"
-HEADS = {"model": "ForSequenceClassification", "tagger": "ForTokenClassification", "answerer": "ForQuestionAnswering"}
 SMALL = {"hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 8}
+
+HEADS = {
+    "model": ("ForSequenceClassification", ["LABEL_0", "LABEL_1", "LABEL_2"]),
+    "words": ("ForTokenClassification", ["O", "B-PER", "I-PER", "E-PER"]),
+    "answers": ("ForQuestionAnswering", ["LABEL_0", "LABEL_1"]),
+}
 
 
 def main() -> None:
     """Write the files."""
     for name in ("open", "tokenize"):
         (SEEDS / name).mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory() as temporary:
-        for name, head in HEADS.items():
-            folder = save_student(Path(temporary) / name, head, **SMALL)
+    for name, (head, labels) in HEADS.items():
+        with tempfile.TemporaryDirectory() as temporary:
+            folder = save_student(Path(temporary) / "model", head, id2label=dict(enumerate(labels)), **SMALL)
             write_bundle(folder, FUZZ / f"{name}.tbert", force=True)
-            (SEEDS / "open" / name).write_bytes((FUZZ / f"{name}.tbert").read_bytes()[40:])
+        (SEEDS / "open" / name).write_bytes((FUZZ / f"{name}.tbert").read_bytes()[40:])
     for number, sentence in enumerate(SENTENCES):
         (SEEDS / "tokenize" / f"{number:02}").write_text(sentence, encoding="utf-8", newline="")
 
