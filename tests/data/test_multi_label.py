@@ -10,6 +10,7 @@ from sklearn import metrics as reference
 
 from ternarybert.data import MultiLabelTask, load_multi_label
 from ternarybert.data.multi_label import (
+    LabelChoices,
     best_threshold,
     calibration_error,
     holds_label_lists,
@@ -152,3 +153,23 @@ def test_agreement(tmp_path):
     choices = task.choices(np.array(rows["label"][:]) * 8.0 - 4.0)
     scores = task.scores(rows, choices, choices)
     assert (scores["micro_f1"], scores["agreement"], task.main_metric(scores)) == (100.0, 100.0, "micro_f1")
+
+
+def test_a_bad_cell_does_not_cost_a_column(tmp_path):
+    rows = ["fine film,1,0", "no fun,0,1", "odd,0,x", "long,0,1"]
+    (tmp_path / "a.csv").write_text("\n".join(["review,fun,long", *rows]), encoding="utf-8")
+    with pytest.raises(LabelError, match="line 4: 'long' is 'x'; a column per label has 0 or 1"):
+        load_multi_label(tmp_path / "a.csv")
+
+
+def test_calibration_by_tenths(tmp_path):
+    task = MultiLabelTask("made", ("text",), ("dull", "fun", "long"))
+    path = write(tmp_path / "a.jsonl", ROWS)
+    rows = load_multi_label(path, path).train
+    probabilities = np.array([[0.0, 0.95, 0.92], [0.01, 0.02, 0.6], [1.0, 0.0, 0.0]])
+    table = task.calibration(rows, LabelChoices(probabilities, probabilities > 0.5))
+    assert [row[0] for row in table] == [5, 1, 3]
+    assert [row[2] for row in table] == [0, 0, 1]
+    gap = sum(count * abs(mean - share) for count, mean, share in table) / 9
+    assert gap == pytest.approx(calibration_error(probabilities, np.array(rows["label"][:], bool)))
+    assert task.calibration(rows.remove_columns("label"), LabelChoices(probabilities, probabilities > 0.5)) is None

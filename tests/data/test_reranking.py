@@ -49,6 +49,15 @@ def test_figures_as_of_scikit_learn(tmp_path):
     assert data.task.main_metric(scores) == "ndcg@10"
 
 
+def test_equal_scores_earn_nothing(tmp_path):
+    """Even if the relevant text is the first of every query in the file."""
+    rows = sorted(pairs(), key=lambda row: (row["query"], -row["relevance"]))
+    data = load_rankings(None, write(tmp_path / "a.jsonl", rows))
+    scores = data.task.scores(data.evals["dev"], np.zeros((100, 1)))
+    assert scores["mrr@10"] == pytest.approx(100 / 5)
+    assert scores["ndcg@10"] == pytest.approx(100 / np.log2(6))
+
+
 def test_pairs_without_scores(tmp_path):
     rows = [{"query": row["query"], "text": row["passage"]} for row in pairs()]
     path = write(tmp_path / "a.jsonl", rows)
@@ -77,10 +86,13 @@ def test_a_model_with_several_outputs(tmp_path):
 def test_kinds_of_models(tmp_path):
     classifier = {"architectures": ["BertForSequenceClassification"]}
     assert model_kind(classifier) == "classification"
-    assert model_kind(classifier | {"sentence_transformers": {"activation_fn": "Sigmoid"}}) == RerankingTask.kind
+    one = classifier | {"id2label": {"0": "LABEL_0"}}
+    assert model_kind(one | {"sentence_transformers": {"activation_fn": "Sigmoid"}}) == RerankingTask.kind
+    for several in (classifier, classifier | {"id2label": {0: "a", 1: "b", 2: "c"}}):  # sorts pairs into classes
+        assert model_kind(several | {"sentence_transformers": {"activation_fn": "Identity"}}) == "classification"
     assert model_kind(classifier | {"problem_type": "multi_label_classification"}) == "multi-label"
     assert model_kind({"architectures": ["BertForTokenClassification"]}) == "token-classification"
     assert model_kind({"architectures": ["BertModel"]}) is None
     settings = {"model_type": "CrossEncoder", "activation_fn": "Identity"}
     (tmp_path / "config_sentence_transformers.json").write_text(json.dumps(settings), encoding="utf-8")
-    assert model_kind(classifier, tmp_path) == RerankingTask.kind
+    assert model_kind(one, tmp_path) == RerankingTask.kind

@@ -5,8 +5,9 @@ import json
 import pytest
 from datasets import ClassLabel, Dataset, Features, Sequence, Value
 
-from ternarybert.data.tagged_sentences import holds_tags, read_sentences
+from ternarybert.data.tagged_sentences import holds_tags, read_sentences, split_words
 from ternarybert.errors import DataError
+from tests import tiny
 
 
 def write(path, content):
@@ -48,6 +49,20 @@ def test_spans(tmp_path):
     assert dict(zip(words(one), one.tags, strict=True))["Lovelace"] == "I-person"
     assert [tag for tag in one.tags if tag != "O"] == ["B-person", "I-person", "B-place"]
     assert none.tags == ("O",)
+
+
+def test_ideographs_are_words():
+    assert [("北京 is大x"[a:b]) for a, b in split_words("北京 is大x")] == ["北", "京", "is", "大", "x"]
+    encoding = tiny.tokenizer().backend_tokenizer.pre_tokenizer.pre_tokenize_str("a_b don't 12")
+    assert [span for _, span in encoding] == split_words("a_b don't 12")
+
+
+def test_entities_inside_a_word_are_widened_and_that_is_said(tmp_path, caplog):
+    rows = [{"text": "many Londoners", "spans": [[5, 11, "place"]]}, {"text": "it is", "spans": [[0, 2, "x"]]}]
+    first, second = read_sentences(write(tmp_path / "a.jsonl", rows))
+    assert (first.tags, second.tags) == (("O", "B-place"), ("B-x", "O"))
+    assert "1 entities begin or end inside a word" in caplog.text
+    assert "a.jsonl, line 1, 'London'" in caplog.text
 
 
 def test_neighbors_of_one_type_stay_two(tmp_path):
@@ -122,12 +137,15 @@ SPAN_MISTAKES = [
     ([[0, 3]], "needs start, end and label"),
     ("[]", "'spans' is the string"),
     ([[0, 3, ""]], "has no label"),
+    ([[0, 2, "x"], [2, 4, "y"]], "two entities are in one word, at characters 0 to 4"),
+    ([[4, 5, "x"]], "there is no word in the entity at characters 4 to 5"),
 ]
 
 
 @pytest.mark.parametrize(("spans", "message"), SPAN_MISTAKES)
 def test_mistakes_in_spans(tmp_path, spans, message):
-    path = write(tmp_path / "a.jsonl", [{"text": "good", "spans": []}, {"text": "good", "spans": spans}])
+    text = "good   " if "no word" in message else "good"
+    path = write(tmp_path / "a.jsonl", [{"text": "good", "spans": []}, {"text": text, "spans": spans}])
     with pytest.raises(DataError, match=f"line 2: .*{message}"):
         read_sentences(path)
 

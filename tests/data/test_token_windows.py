@@ -4,7 +4,8 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ternarybert.data.token_windows import NO_TOKEN, TokenWindower, first_tokens
+from ternarybert.data.tagged_sentences import Sentence
+from ternarybert.data.token_windows import TokenWindower, word_tokens
 from tests import tiny
 
 TOKENIZER = tiny.tokenizer().backend_tokenizer
@@ -36,5 +37,18 @@ def test_a_token_is_read_where_it_has_neighbors():
 def test_first_pieces():
     text = "zebra was \u0001 good"
     encoding = TokenWindower(TOKENIZER, 30).encode(text)
-    found = first_tokens(encoding, [(0, 5), (6, 9), (10, 11), (12, 16)])
-    assert found == [1, 6, NO_TOKEN, 7]
+    assert word_tokens(encoding, [(0, 5), (6, 9), (10, 11), (12, 16)]) == [[1], [6], [], [7]]
+
+
+@settings(deadline=None)
+@given(st.lists(st.text(st.sampled_from("ab.'-é\u0001北"), min_size=1, max_size=6), min_size=1, max_size=8))
+def test_every_part_that_the_engine_tags_belongs_to_a_word(words):
+    """The tokens that carry tags in training are the first pieces of what the tokenizer calls words."""
+    sentence = Sentence.of_words(words)
+    encoding = TokenWindower(TOKENIZER, 500).encode(sentence.text)
+    ids = encoding.word_ids
+    parts = [i for i, word in enumerate(ids) if word is not None and word != ids[i - 1]]
+    found = word_tokens(encoding, sentence.words)
+    assert [token for tokens in found for token in tokens] == parts
+    for (start, end), tokens in zip(sentence.words, found, strict=True):
+        assert all(start <= encoding.offsets[token][0] < end for token in tokens)

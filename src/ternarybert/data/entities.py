@@ -75,6 +75,24 @@ def kind_of(tag: str, scheme: Scheme) -> str:
     return tag if scheme == "plain" or tag == OUTSIDE else tag_parts(tag)[1]
 
 
+def spread(tag: str, parts: int) -> list[str]:
+    """The tags of a word's parts: B-x of three is B-x, I-x, I-x; S-x, in BIOES, is B-x, I-x, E-x."""
+    prefix, kind = tag_parts(tag)
+    if not has_prefix(tag) or parts < 2:
+        return [tag] * parts
+    first = "B" if prefix in "BS" else "I"
+    last = "E" if prefix in "ES" else "I"
+    return [f"{first}-{kind}", *([f"I-{kind}"] * (parts - 2)), f"{last}-{kind}"]
+
+
+def gathered(tags: Tags) -> str:
+    """The tag of a word, from those of its parts: the first part's, but what ends with E- in the same word ends there."""
+    (prefix, kind), last = tag_parts(tags[0]), tag_parts(tags[-1])
+    if len(tags) == 1 or not has_prefix(tags[0]) or prefix not in "BI" or last != ("E", kind):
+        return tags[0]
+    return f"{'S' if prefix == 'B' else 'E'}-{kind}"
+
+
 def entities(tags: Tags) -> list[EntitySpan]:
     """The entities of a sentence, read by the default rules."""
     found: list[EntitySpan] = []

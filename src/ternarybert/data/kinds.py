@@ -25,6 +25,12 @@ def model_kind(config: Mapping[str, Any], folder: str | Path | None = None) -> s
     kind = next((found for end, found in _BY_CLASS.items() if str(names[0]).endswith(end)), None)
     if kind == CLASSIFICATION and config.get("problem_type") == "multi_label_classification":
         return MULTI_LABEL
-    if kind == CLASSIFICATION and cross_encoder_activation(config, folder) is not None:
+    # Cross-encoders of sentence-transformers with several outputs are classifiers of pairs.
+    if kind == CLASSIFICATION and _outputs(config) == 1 and cross_encoder_activation(config, folder) is not None:
         return RERANKING
     return kind
+
+
+def _outputs(config: Mapping[str, Any]) -> int:
+    """How many outputs a head has; two, as in transformers, unless config.json says otherwise."""
+    return len(config.get("id2label") or range(int(config.get("num_labels", 2))))

@@ -107,6 +107,14 @@ class MultiLabelTask(Task):
             scores["agreement"] = micro_f1(predictions.chosen, teacher.chosen) if either else 1.0
         return {name: 100 * value for name, value in scores.items()}
 
+    def calibration(self, examples: Any, predictions: LabelChoices) -> list[list[float]] | None:
+        """Of all labels together: decisions in each tenth of the probability, mean probability, share that applies."""
+        if not self.has_references(examples):
+            return None
+        flat, right = predictions.probabilities.ravel(), np.asarray(examples["label"], np.float64).ravel()
+        parts = [(flat[inside], right[inside]) for i in range(_BINS) if (inside := _bins(flat) == i).any()]
+        return [[float(len(some)), float(some.mean()), float(true.mean())] for some, true in parts]
+
     def tuned(self, examples: Any, logits: NDArray[Any]) -> MultiLabelTask:
         """With the thresholds that are best on these rows."""
         probabilities, wanted = probability(logits), np.asarray(examples["label"], dtype=bool)
@@ -149,9 +157,13 @@ def mean_average_precision(probabilities: NDArray[Any], wanted: NDArray[Any]) ->
 def calibration_error(probabilities: NDArray[Any], wanted: NDArray[Any]) -> float:
     """How far probabilities are from the share of labels that apply: the mean over ten bins, by their sizes."""
     flat, right = probabilities.ravel(), wanted.ravel().astype(np.float64)
-    bins = np.minimum((flat * _BINS).astype(int), _BINS - 1)
+    bins = _bins(flat)
     gaps = [abs(float((flat[bins == i] - right[bins == i]).sum())) for i in range(_BINS)]
     return sum(gaps) / flat.size
+
+
+def _bins(probabilities: NDArray[Any]) -> NDArray[np.int64]:
+    return np.minimum((probabilities * _BINS).astype(np.int64), _BINS - 1)
 
 
 def best_threshold(probabilities: NDArray[Any], wanted: NDArray[Any]) -> float:
@@ -255,12 +267,13 @@ def _label_columns(tables: Mapping[str, Table], label: str | None, labels: Seque
     usual = next((name for name in ("labels", "label") if lead.named and name in lead.columns), None)
     if usual is not None:
         return (usual,)
-    marks = {name: values for name, values in lead.columns.items() if _are_marks(values)}
+    marks = [name for name, values in lead.columns.items() if _are_marks(values)]
     return tuple(name for name in marks if labels is None or name in labels)
 
 
 def _are_marks(values: Sequence[object]) -> bool:
-    return all(str(value).strip() in ("0", "1") for value in values)
+    """Whether most of a column is 0 or 1: a bad cell is then an error, and does not cost the label."""
+    return sum(str(value).strip() in ("0", "1") for value in values) > len(values) / 2
 
 
 def _text_columns(tables: Sequence[Table], text: str | None, text_pair: str | None, marks: Sequence[str]) -> Columns:
@@ -280,7 +293,10 @@ def _label_sets(table: Table, columns: Sequence[str]) -> list[list[str]] | None:
 def _mark(table: Table, row: int, name: str) -> bool:
     value = str(table.column(name)[row]).strip()
     if value not in ("0", "1"):
-        raise LabelError(f"{table.location(row)}: '{name}' is {value!r:.40}; a column per label has 0 or 1")
+        raise LabelError(
+            f"{table.location(row)}: '{name}' is {value!r:.40}; a column per label has 0 or 1 "
+            "(if it is no label, name the labels with --label)"
+        )
     return value == "1"
 
 

@@ -102,7 +102,8 @@ def _rankings(
     for rows in groups.values():
         relevant = {row: float(labels[row]) for row in rows if labels[row] > 0}
         if relevant and len({float(labels[row]) for row in rows}) > 1:
-            yield sorted(rows, key=lambda row: -predicted[row]), relevant
+            # Of equal scores the least relevant comes first: a model that cannot tell texts apart earns nothing by it.
+            yield sorted(rows, key=lambda row: (-predicted[row], labels[row])), relevant
 
 
 def load_rankings(

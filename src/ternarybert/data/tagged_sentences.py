@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import logging
 import re
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice, pairwise
@@ -24,7 +25,9 @@ from ternarybert.errors import DataError, LabelError
 _log = logging.getLogger(__name__)
 CONLL = (".conll", ".conll03", ".iob", ".iob2", ".bio", ".bioes")
 _WORDS, _TAGS, _SPANS = ("tokens", "words"), ("tags", "ner_tags", "pos_tags"), ("spans", "entities")
-_WORD = re.compile(r"\w+|[^\w\s]")  # what BERT's tokenizer splits a text into before it looks for pieces
+_IDEOGRAPHS = "\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0002fa1f"
+# What BERT's tokenizer splits a text into before it looks for pieces: an ideograph is a word of its own.
+_WORD = re.compile(rf"[{_IDEOGRAPHS}]|[^\W_{_IDEOGRAPHS}]+|[^\w\s]|_")
 _DOCUMENT = "-DOCSTART-"  # between the documents of CoNLL-2003
 _FEW = 10  # rows that tell whether a file has tags
 
@@ -210,6 +213,7 @@ def _hub_names(path: Path, column: str) -> list[str] | None:
 
 
 def _span_lists(table: Table, text: str, spans: str) -> Iterator[Sentence]:
+    widened: list[str] = []
     for row, given in enumerate(read_texts(table, (text,))[0]):
         place, value = table.location(row), table.column(spans)[row]
         if not isinstance(value, list):
@@ -220,7 +224,15 @@ def _span_lists(table: Table, text: str, spans: str) -> Iterator[Sentence]:
             if start < end:
                 raise DataError(f"{place}: two entities overlap at character {start}")
         words = split_words(given)
-        yield _sentence(table, row, given, words, _tags_of_spans(words, found))
+        tags, inside = _tags_of_spans(words, found, place)
+        widened += [f"{place}, '{given[start:end]:.40}'" for start, end in inside]
+        yield _sentence(table, row, given, words, tags)
+    if widened:
+        _log.warning(
+            "%d entities begin or end inside a word, which then belongs to them as a whole; the first: %s",
+            len(widened),
+            widened[0],
+        )
 
 
 def _span(value: object, text: str, place: str) -> tuple[int, int, str]:
@@ -238,18 +250,23 @@ def _span(value: object, text: str, place: str) -> tuple[int, int, str]:
     return start, end, label.strip()
 
 
-def _tags_of_spans(words: WordSpans, spans: Sequence[tuple[int, int, str]]) -> list[str]:
-    """BIO tags; a word that an entity touches belongs to it."""
-    tags, rest = [], list(spans)
-    begun = False
-    for start, end in words:
-        while rest and rest[0][1] <= start:
-            rest.pop(0)
-            begun = False
-        inside = bool(rest) and rest[0][0] < end
-        tags.append(f"{'I' if begun else 'B'}-{rest[0][2]}" if inside else OUTSIDE)
-        begun = inside
-    return tags
+def _tags_of_spans(
+    words: WordSpans, spans: Sequence[tuple[int, int, str]], place: str
+) -> tuple[list[str], list[tuple[int, int]]]:
+    """BIO tags, and the spans that begin or end inside a word: a word has one tag, so they become wider."""
+    tags = [OUTSIDE] * len(words)
+    starts, ends = [start for start, _ in words], [end for _, end in words]
+    widened = []
+    for start, end, kind in spans:
+        first, last = bisect_right(ends, start), bisect_left(starts, end) - 1
+        if first > last:
+            raise DataError(f"{place}: there is no word in the entity at characters {start} to {end}")
+        if tags[first] != OUTSIDE:
+            raise DataError(f"{place}: two entities are in one word, at characters {starts[first]} to {ends[first]}")
+        tags[first : last + 1] = [f"B-{kind}", *[f"I-{kind}"] * (last - first)]
+        if starts[first] < start or ends[last] > end:
+            widened.append((start, end))
+    return tags, widened
 
 
 # --- the scheme of the tags ---

@@ -72,6 +72,10 @@ class Task(ABC):
         """Count predictions by class, a row per true class; None where there are no classes or no labels."""
         return None
 
+    def calibration(self, examples: Any, predictions: Any) -> list[list[float]] | None:
+        """By bins of the probability: how many, their mean probability, the share that is true; None without labels."""
+        return None
+
     @abstractmethod
     def sample(self, examples: Any, count: int) -> Any:
         """Choose `count` of the examples, the same ones every time."""

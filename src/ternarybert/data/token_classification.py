@@ -1,7 +1,7 @@
 """A tag for every word of a text: named entities, parts of speech.
 
 Examples are a list of `Sentence` (tagged_sentences.py), predictions a list of tags for each. A word has the tag of its
-first piece, as in BERT. Long texts are read in windows (token_windows.py), so that no word is left out. Entities are
+first piece, as in BERT; one that the tokenizer splits into parts, such as `U.S.`, has a tag for each part. Long texts are read in windows (token_windows.py), so that no word is left out. Entities are
 scored as by seqeval (entities.py).
 """
 
@@ -11,6 +11,7 @@ import logging
 import random
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -19,13 +20,23 @@ from numpy.typing import NDArray
 from tokenizers import Tokenizer
 
 from ternarybert.data import entities
-from ternarybert.data.entities import OUTSIDE, Scheme, Tags, has_prefix, kind_of, scheme_of, tag_parts
+from ternarybert.data.entities import (
+    OUTSIDE,
+    Scheme,
+    Tags,
+    gathered,
+    has_prefix,
+    kind_of,
+    scheme_of,
+    spread,
+    tag_parts,
+)
 from ternarybert.data.labels import is_generic, listed, sorted_names
 from ternarybert.data.metrics import confusion_matrix
 from ternarybert.data.table import hold_out_rows
 from ternarybert.data.tagged_sentences import Sentence, read_sentences
 from ternarybert.data.task import Scores, Task, TaskData
-from ternarybert.data.token_windows import NO_TOKEN, TokenWindow, TokenWindower, first_tokens
+from ternarybert.data.token_windows import TokenWindow, TokenWindower, word_tokens
 from ternarybert.errors import DataError, LabelError
 
 _log = logging.getLogger(__name__)
@@ -143,27 +154,36 @@ class TokenClassificationTask(Task):
         what = "tags" if self.scheme == "plain" else f"{self.scheme} entities"
         return f"{what}: {', '.join(name for name in self.class_names if name != OUTSIDE)}"
 
-    def tags_of(self, rows: NDArray[Any], words: Sequence[int]) -> list[str]:
-        """The tags of a text's words, from the logits (tokens, labels) and the first token of each word."""
+    def tags_of(self, rows: NDArray[Any], words: Sequence[Sequence[int]]) -> list[str]:
+        """The tags of a text's words, from the logits (tokens, labels) and the tokens of each word's parts."""
         labels = self.labels or ()
         missing = OUTSIDE if OUTSIDE in labels else labels[0]
-        best = rows.argmax(-1)
-        return [missing if token == NO_TOKEN else labels[int(best[token])] for token in words]
+        best = [labels[i] for i in rows.argmax(-1).tolist()]
+        return [gathered([best[token] for token in tokens]) if tokens else missing for tokens in words]
+
+    def part_ids(self, sentence: Sentence, words: Sequence[Sequence[int]], ignored: int) -> list[list[int]]:
+        """The ids of the tags of all parts of a sentence's words; `ignored` where the model has no such tag."""
+        ids = {name: i for i, name in enumerate(self.labels or ())}
+        return [
+            [ids.get(part, ignored) for part in spread(tag, len(tokens))]
+            for tag, tokens in zip(sentence.tags or (), words, strict=True)
+        ]
 
 
 @dataclass(frozen=True, slots=True)
 class SentenceWindows:
-    """The inputs that a sentence is read in, and the first token of each of its words."""
+    """The inputs that a sentence is read in, and the tokens that carry the tags of its words."""
 
     windows: list[TokenWindow]
-    first_tokens: list[int]  # in tokens of the whole sentence
+    words: list[list[int]]  # the first token of each part of each word, in tokens of the whole sentence
 
-    def labels(self, window: TokenWindow, ids: Sequence[int], ignored: int) -> list[int]:
-        """The label of each token of a window: `ids` are those of the words, other tokens are `ignored`."""
+    def labels(self, window: TokenWindow, ids: Sequence[Sequence[int]], ignored: int) -> list[int]:
+        """The label of each token of a window: `ids` are those of the words' parts, other tokens are `ignored`."""
         labels = [ignored] * len(window.ids)
         start, end = window.owned
-        for token, label in zip(reversed(self.first_tokens), reversed(ids), strict=True):  # of two words, the first
-            if token != NO_TOKEN and start <= token < end:
+        pairs = zip(chain.from_iterable(self.words), chain.from_iterable(ids), strict=True)
+        for token, label in reversed(list(pairs)):  # where two words share a token, the first one's label stays
+            if start <= token < end:
                 labels[token - window.shift] = label
         return labels
 
@@ -173,7 +193,7 @@ def cut_sentences(sentences: Sentences, tokenizer: Tokenizer, max_length: int) -
     windower = TokenWindower(tokenizer, max_length)
     for sentence in sentences:
         encoding = windower.encode(sentence.text)
-        yield SentenceWindows(windower.windows(encoding.ids), first_tokens(encoding, sentence.words))
+        yield SentenceWindows(windower.windows(encoding.ids), word_tokens(encoding, sentence.words))
 
 
 def metrics_of(labels: Iterable[str]) -> tuple[str, ...]:

@@ -20,7 +20,7 @@ from ternarybert.data.squad.windows import window_cuts
 from ternarybert.errors import DataError
 
 WordSpans: TypeAlias = Sequence[tuple[int, int]]  # first character and the one after the last, of each word
-NO_TOKEN = -1  # of a word that the tokenizer drops, such as a control character
+_NO_WORD = -1  # of special tokens
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,14 +67,23 @@ class TokenWindower:
         ]
 
 
-def first_tokens(encoding: Encoding, words: WordSpans) -> list[int]:
-    """The first token of each word; `NO_TOKEN` for words that have none."""
+def word_tokens(encoding: Encoding, words: WordSpans) -> list[list[int]]:
+    """The tokens that carry the tag of each word: the first piece of each part that the tokenizer splits it into.
+
+    A part is what the tokenizer calls a word: `U.S.` has four, `zebra` one of several pieces. The engine, which knows
+    no other words, tags every part. A word that the tokenizer drops, such as a control character, has none.
+    """
+    word_ids = np.array([_NO_WORD if word is None else word for word in encoding.word_ids], np.int64)
     real = np.flatnonzero(np.asarray(encoding.special_tokens_mask) == 0)
     offsets = np.asarray(encoding.offsets, np.int64).reshape(-1, 2)[real]
     covers = offsets[:, 1] > offsets[:, 0]
     real, offsets = real[covers], offsets[covers]
-    at = np.searchsorted(offsets[:, 1], [start for start, _ in words], side="right")
+    begins = np.diff(word_ids[real], prepend=_NO_WORD) != 0
+    starts = [start for start, _ in words]
+    firsts = np.searchsorted(offsets[:, 1], starts, side="right").tolist()
+    ends = np.searchsorted(offsets[:, 0], [end for _, end in words], side="left").tolist()
+    tokens = real.tolist()
     return [
-        int(real[i]) if i < len(real) and offsets[i, 0] < end else NO_TOKEN
-        for i, (_, end) in zip(at.tolist(), words, strict=True)
+        [tokens[i] for i in range(first, end) if i == first or begins[i]]
+        for first, end in zip(firsts, ends, strict=True)
     ]

@@ -99,7 +99,7 @@ def chapter_of(model: ReportModel, prefix: str, texts: Sequence[Text]) -> Chapte
     """The chapter about a model; the names of its figures start with `prefix`."""
     parts = [_score_part(model, prefix)]
     if model.run is not None:
-        parts += [_curves(model.run, prefix), *_confusion(model.run, prefix)]
+        parts += [_curves(model.run, prefix), *_confusion(model.run, prefix), *_calibration(model.run)]
     parts.append(_weights(model, prefix))
     if model.before is not None:
         parts.append(Part("Weights before and after", pictures=weights.pictures(model.packed, model.before, prefix)))
@@ -205,6 +205,22 @@ def _confusion(run: TrainingRun, prefix: str) -> list[Part]:
         if (rows := [[labels[i], labels[j], str(n)] for n, i, j in mistakes(counts)[:_MAX_MISTAKES]])
     ]
     return [Part("Confusion", tables=tables)]
+
+
+def _calibration(run: TrainingRun) -> list[Part]:
+    """Of several labels per text: how often a label applies that has a probability of so much."""
+    headings = ["decisions", "mean probability", "share that applies"]
+    tables = [
+        ReportTable(
+            f"Probabilities of the {whose}",
+            headings,
+            [[f"{count:,.0f}", f"{probability:.3f}", f"{share:.3f}"] for count, probability, share in rows],
+        )
+        for whose, rows in run.calibration.items()
+    ]
+    first = next(iter(run.best.sets))
+    text = [f"All labels of {first} together, by tenths of the probability; the two shares of a row should be equal."]
+    return [Part("Calibration", text, tables)] if tables else []
 
 
 def _entities(model: ReportModel, texts: Sequence[Text]) -> list[Part]:

@@ -52,6 +52,7 @@ class TrainingRun:
     seconds: float
     seed: int
     versions: dict[str, str]
+    calibration: dict[str, list[list[float]]]  # of teacher and student: count, mean probability, share that is true
     teacher_bytes: int | None = None  # in float32
     kept: str = "best"  # which evaluation was packed: the best or the last
 
@@ -161,6 +162,11 @@ def _run(metrics: Mapping[str, Any]) -> TrainingRun:
         seconds=float(metrics["seconds"]),
         seed=int(metrics["seed"]),
         versions={str(name): str(value) for name, value in metrics["versions"].items()},
+        calibration={
+            whose: [[float(count), float(probability), float(share)] for count, probability, share in rows]
+            for whose in ("teacher", "student")
+            if (rows := (metrics.get("calibration") or {}).get(whose))
+        },
         kept=str(metrics.get("kept", "best")),
         teacher_bytes=None if metrics.get("teacher_bytes") is None else int(metrics["teacher_bytes"]),
     )

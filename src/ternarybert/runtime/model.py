@@ -251,7 +251,7 @@ class Tagger(Model):
         for first in range(0, len(sentences), _SENTENCES_AT_ONCE):
             cut = list(cut_sentences(sentences[first : first + _SENTENCES_AT_ONCE], self.text.tokenizer, length))
             rows = self._window_rows([each.windows for each in cut], Output.TOKEN_LOGITS)
-            yield from (task.tags_of(own, each.first_tokens) for own, each in zip(rows, cut, strict=True))
+            yield from (task.tags_of(own, each.words) for own, each in zip(rows, cut, strict=True))
 
     def _run(self, texts: Iterable[Text], output: Output) -> Iterator[tuple[Text, Encoding, Floats]]:
         """As of any model, but texts that are too long are read in windows."""

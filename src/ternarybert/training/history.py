@@ -32,6 +32,7 @@ class History:
     metric: str = ""
     evaluations: list[StepEvaluation] = field(default_factory=list)
     confusion: dict[str, Any] = field(default_factory=dict)  # of the kept model, on each labeled set
+    calibration: list[list[float]] | None = None  # of the kept model, on the first set
     seconds: float = 0.0  # of training until the last evaluation, also before the run was resumed
     keep_last: bool = False
 
@@ -107,6 +108,9 @@ class RunEvaluator:
         if is_kept and head.task.class_names:
             tables = {name: head.confusion(tokenized, name, each) for name, each in logits.items()}
             history.confusion = {name: table for name, table in tables.items() if table is not None}
+        if is_kept:
+            first = next(iter(logits))
+            history.calibration = head.calibration(tokenized, first, logits[first])
         if writes:
             if is_kept and self.save is not None:
                 head.update_config(model.config, tokenized, sets)

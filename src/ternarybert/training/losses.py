@@ -65,7 +65,7 @@ def distillation_losses(
         ours, theirs = list(student.attentions), [teacher.attentions[layer - 1] for layer in layers]
         terms["attention"] = _attention_term(ours, theirs, mask, distill, variances)
     if weights["logits"]:
-        counted = head.counted(mask, labels) if distill.masked else None
+        counted = head.counted(real, labels)
         terms["logits"] = head.loss_pred(student.logits, teacher.logits, counted, distill.sce)
         if variances is not None and getattr(head.task, "regression", False):
             terms["logits"] = terms["logits"] / variances.logits

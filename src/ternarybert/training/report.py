@@ -48,6 +48,7 @@ class RunReport:
     versions: Mapping[str, str]
     labels: tuple[str, ...] = ()  # names of the classes
     confusion: Confusion | None = None  # of the kept model, on the first evaluation set
+    calibration: Mapping[str, Any] | None = None  # of teacher and student, on the first evaluation set
     losses: tuple[Mapping[str, float], ...] | None = None  # loss and its terms; means since the entry before
     train_loss: float | None = None  # mean over all steps
     examples_per_second: float | None = None
@@ -65,6 +66,7 @@ class RunReport:
             "evaluations": [asdict(evaluation) for evaluation in self.evaluations],
             "losses": None if self.losses is None else [dict(entry) for entry in self.losses],
             "confusion": self._confusion(),
+            "calibration": self.calibration,
             "steps": self.steps,
             "seconds": self.seconds,
             "examples_per_second": self.examples_per_second,
@@ -145,6 +147,7 @@ _SCALARS = (
     "recipe",
     "precision",
     "augmentation",
+    "calibration",
 )
 
 

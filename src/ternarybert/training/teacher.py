@@ -91,6 +91,11 @@ class Teacher:
             confusion = self.head.confusion(self.tokenized, first, self.evaluate()[first])
         return TeacherReport(self.scores(), 4 * sum(weight.numel() for weight in self.model.parameters()), confusion)
 
+    def calibration(self) -> list[list[float]] | None:
+        """How true its probabilities are on the first evaluation set."""
+        first = next(iter(self.tokenized.evals))
+        return self.head.calibration(self.tokenized, first, self.evaluate()[first])
+
     def variances(self, collate: Collator) -> TeacherVariances:
         """Its variance in every layer, measured once."""
         if self.measured is None:

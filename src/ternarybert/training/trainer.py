@@ -386,12 +386,19 @@ class Trainer:
             versions=versions(),
             labels=task.class_names,
             confusion=history.confusion.get(next(iter(self.tokenized.evals))),
+            calibration=self._calibration(),
             losses=tuple(self.losses),
             train_loss=self.total_loss / max(1, steps),
             examples_per_second=round(self.rows_per_second, 2),
             teacher=None if self.teacher is None else self.teacher.report(),
             **more,
         )
+
+    def _calibration(self) -> dict[str, Any] | None:
+        found = {"student" if self.teacher else "model": self.evaluator.history.calibration}
+        if self.teacher is not None:
+            found["teacher"] = self.teacher.calibration()
+        return found if all(found.values()) else None
 
     def precision(self) -> AbstractContextManager[Any]:
         """Around the model's forward passes."""

@@ -67,13 +67,13 @@ class Head(ABC, Generic[T]):
     def logits(self, outputs: Any) -> Tensor:
         """The logits among a model's outputs."""
 
-    def counted(self, mask: Tensor, labels: Tensor | None) -> Tensor:
-        """The tokens that L_pred counts; `mask` marks the real ones."""
+    def counted(self, mask: Tensor | None, labels: Tensor | None) -> Tensor | None:
+        """The tokens that L_pred counts; `mask` marks the real ones, None lets padding count."""
         return mask
 
     @abstractmethod
     def loss_pred(self, student: Tensor, teacher: Tensor, mask: Tensor | None, reduction: str) -> Tensor:
-        """L_pred; `mask` is what `counted` gives, None counts padding too."""
+        """L_pred; `mask` is what `counted` gives, None counts every token."""
 
     @abstractmethod
     def loss_labels(self, logits: Tensor, labels: Tensor, mask: Tensor) -> Tensor:
@@ -111,3 +111,7 @@ class Head(ABC, Generic[T]):
     def confusion(self, tokenized: TokenizedData, name: str, logits: Logits) -> list[list[int]] | None:
         """True classes against predicted ones on an evaluation set; None where there are no classes or no labels."""
         return self.task.confusion(tokenized.data.evals[name], self.predictions(tokenized, name, logits))
+
+    def calibration(self, tokenized: TokenizedData, name: str, logits: Logits) -> list[list[float]] | None:
+        """How true the probabilities are on an evaluation set; None where that has no meaning."""
+        return self.task.calibration(tokenized.data.evals[name], self.predictions(tokenized, name, logits))

@@ -1,7 +1,7 @@
-"""A tag for every word: logits are (B, C, n), and the first token of a word speaks for it.
+"""A tag for every word: logits are (B, C, n), and the first token of a word, or of its parts, carries its label.
 
 A row is a window of a sentence (`data/token_windows.py`). Its labels are those of its tokens, and also say which tokens
-count: the first one of every word that belongs to the window. L_pred is the soft cross-entropy of these, a mean over
+count: the first one of every part of a word that belongs to the window, which are those that the engine reads. L_pred is the soft cross-entropy of these, a mean over
 the words of a row, so that k micro-batches equal one batch.
 """
 
@@ -73,14 +73,17 @@ class TokenClassificationHead(Head[TokenClassificationTask]):
         return TokenizedData(data, train, evals, tokenizer, limit, windows)
 
     def _rows(self, sentences: Any, cut: Sequence[SentenceWindows]) -> Dataset:
-        ids = {name: i for i, name in enumerate(self.task.labels or ())}
         columns: dict[str, list[Any]] = {"input_ids": [], "attention_mask": [], TOKEN_LABELS: [], LENGTH: []}
         for sentence, each in zip(sentences, cut, strict=True):
-            tags = [UNKNOWN] * len(sentence.words) if sentence.tags is None else [ids[tag] for tag in sentence.tags]
+            ids = (
+                [[UNKNOWN] * len(tokens) for tokens in each.words]
+                if sentence.tags is None
+                else self.task.part_ids(sentence, each.words, IGNORED)
+            )
             for window in each.windows:
                 columns["input_ids"].append(window.ids)
                 columns["attention_mask"].append(np.ones(len(window.ids), np.int8))
-                columns[TOKEN_LABELS].append(each.labels(window, tags, IGNORED))
+                columns[TOKEN_LABELS].append(each.labels(window, ids, IGNORED))
                 columns[LENGTH].append(len(window.ids))
         return Dataset.from_dict(columns)
 
@@ -89,8 +92,8 @@ class TokenClassificationHead(Head[TokenClassificationTask]):
         logits: Tensor = outputs.logits
         return logits.transpose(1, 2)
 
-    def counted(self, mask: Tensor, labels: Tensor | None) -> Tensor:
-        """The first tokens of words."""
+    def counted(self, mask: Tensor | None, labels: Tensor | None) -> Tensor | None:
+        """The first tokens of words and their parts; padding is no word, whatever the recipe says."""
         return mask if labels is None else labels != IGNORED
 
     def loss_pred(self, student: Tensor, teacher: Tensor, mask: Tensor | None, reduction: str) -> Tensor:
@@ -109,5 +112,5 @@ class TokenClassificationHead(Head[TokenClassificationTask]):
         for each in tokenized.windows[name]:
             own = [window.own_rows(logits[row + i].T) for i, window in enumerate(each.windows)]
             row += len(own)
-            predicted.append(self.task.tags_of(np.concatenate(own), each.first_tokens))
+            predicted.append(self.task.tags_of(np.concatenate(own), each.words))
         return predicted
