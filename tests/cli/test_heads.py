@@ -101,3 +101,14 @@ def test_a_report_on_words(run, work):
     page = (work / "teacher-ternary" / "report" / "report.html").read_text(encoding="utf-8")
     assert "F1 by type" in page
     assert "entities in brackets" in page
+
+
+def test_a_report_on_several_labels(run, work):
+    rows = [{"text": "good film", "labels": ["good"]}, {"text": "bad fun", "labels": ["bad", "fun"]}]
+    write(work / "moods.jsonl", rows * 15)
+    assert run("finetune", "tiny", "--train", "moods.jsonl", *QUICK).code == 0
+    assert run("ternarize", "tiny-moods", "--train", "moods.jsonl", *QUICK).code == 0
+    assert run("report", "tiny-moods-ternary").code == 0
+    page = (work / "tiny-moods-ternary" / "report" / "report.html").read_text(encoding="utf-8")
+    assert "Probabilities of the student" in page
+    assert "share that applies" in page

@@ -52,7 +52,12 @@ def test_every_word_has_one_label_in_one_window():
     words = ["zebra", "film"] * 100
     sentence = Sentence.of_words(words)
     (cut,) = cut_sentences([sentence], tiny.tokenizer().backend_tokenizer, 20)
-    seen = [label for window in cut.windows for label in cut.labels(window, [[i] for i in range(200)], -100) if label != -100]
+    seen = [
+        label
+        for window in cut.windows
+        for label in cut.labels(window, [[i] for i in range(200)], -100)
+        if label != -100
+    ]
     assert seen == list(range(200))
     assert len(cut.windows) > 50
 

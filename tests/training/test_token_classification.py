@@ -16,7 +16,8 @@ from ternarybert.runtime.evaluate import evaluate as native_evaluate
 from ternarybert.runtime.evaluate import predict_all as native_predictions
 from ternarybert.training.batches import IGNORED, LENGTH, TOKEN_LABELS, Collator
 from ternarybert.training.evaluate import predict_all
-from ternarybert.training.losses import loss_labels_words, loss_pred_words
+from ternarybert.training.heads import TokenClassificationHead
+from ternarybert.training.losses import DistillationOutputs, distillation_losses, loss_labels_words, loss_pred_words
 from ternarybert.training.options import TrainingOptions
 from tests import tiny
 from tests.training.test_question_answering import EAGER, STUDENT
@@ -115,6 +116,29 @@ def test_labels_are_padded():
     ]
     batch = Collator(tiny.tokenizer())([dict(row) for row in Dataset.from_list(rows)])
     assert batch["labels"].tolist() == [[IGNORED, 1, IGNORED], [IGNORED] * 3]
+
+
+def test_no_recipe_counts_padding_as_words():
+    head = TokenClassificationHead(TASK)
+    student, teacher = (DistillationOutputs(torch.randn(2, 5, 7), [], []) for _ in range(2))
+    mask, labels = torch.ones(2, 7), torch.full((2, 7), IGNORED)
+    labels[:, 1:3] = 1
+    weights = {"hidden": 0, "attention": 0, "logits": 1}
+    found = [
+        distillation_losses(head, student, teacher, mask, PRESETS[name].distill, weights, [], labels=labels)["logits"]
+        for name in ("default", "reference")
+    ]
+    torch.testing.assert_close(found[0], loss_pred_words(student.logits, teacher.logits, labels != IGNORED))
+    torch.testing.assert_close(found[1], found[0] / 5)  # which divides by the number of classes
+
+
+@pytest.mark.parametrize(("tags", "marks"), [(("B-x", "O"), [1, 2, 2, 2, 0]), (None, [-1] * 5)])
+def test_training_masks_no_word_that_the_engine_tags(tags, marks):
+    sentence = Sentence.of_words(["u.s.", "film"], tags)
+    head = TokenClassificationHead(TASK)
+    data = TaskData(TASK, [sentence], {})
+    rows = head.tokenize(data, tiny.tokenizer(), tiny.tagger()).train
+    assert [label for label in rows[0][TOKEN_LABELS] if label != IGNORED] == marks
 
 
 def test_losses_of_words():

@@ -86,7 +86,7 @@ def spread(tag: str, parts: int) -> list[str]:
 
 
 def gathered(tags: Tags) -> str:
-    """The tag of a word, from those of its parts: the first part's, but what ends with E- in the same word ends there."""
+    """The tag of a word, from those of its parts: the first part's; if the last part has E-, the entity ends here."""
     (prefix, kind), last = tag_parts(tags[0]), tag_parts(tags[-1])
     if len(tags) == 1 or not has_prefix(tags[0]) or prefix not in "BI" or last != ("E", kind):
         return tags[0]

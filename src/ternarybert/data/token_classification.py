@@ -1,8 +1,8 @@
 """A tag for every word of a text: named entities, parts of speech.
 
 Examples are a list of `Sentence` (tagged_sentences.py), predictions a list of tags for each. A word has the tag of its
-first piece, as in BERT; one that the tokenizer splits into parts, such as `U.S.`, has a tag for each part. Long texts are read in windows (token_windows.py), so that no word is left out. Entities are
-scored as by seqeval (entities.py).
+first piece, as in BERT; one that the tokenizer splits into parts, such as `U.S.`, has a tag for each part. Long texts
+are read in windows (token_windows.py), so that no word is left out. Entities are scored as by seqeval (entities.py).
 """
 
 from __future__ import annotations

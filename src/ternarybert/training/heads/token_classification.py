@@ -1,8 +1,8 @@
 """A tag for every word: logits are (B, C, n), and the first token of a word, or of its parts, carries its label.
 
 A row is a window of a sentence (`data/token_windows.py`). Its labels are those of its tokens, and also say which tokens
-count: the first one of every part of a word that belongs to the window, which are those that the engine reads. L_pred is the soft cross-entropy of these, a mean over
-the words of a row, so that k micro-batches equal one batch.
+count: the first one of every part of a word that belongs to the window, which are those that the engine reads. L_pred
+is the soft cross-entropy of these, a mean over the words of a row, so that k micro-batches equal one batch.
 """
 
 from __future__ import annotations
