@@ -2,7 +2,7 @@
 
     python runs/fuzz_folders.py 20000 [--seed 0]
 
-Tiny packed folders are made once: a classifier, a tagger and a model that answers questions with tokenizer.json, a
+Small packed folders are made once: a classifier, a tagger and a model that answers questions with tokenizer.json, a
 classifier with vocab.txt, and an embedder with all its modules. Each round damages one file of one of them
 (configuration, tokenizer, settings, modules, metrics, weights with and without their SHA-256), loads it and asks it. It
 also reads a damaged recipe, a damaged archive of questions (zip or gzip, inside or outside) and a damaged table.
@@ -11,7 +11,7 @@ times the size of its files beyond the memory that the process had before it.
 
 Memory is the process's peak in the round (Linux: VmHWM, reset before each). What the allocator keeps for later is given
 back first, so that a round cannot hide in it. What libraries keep from their first use is measured apart, in rounds
-with undamaged files. A round that is too slow is tried twice more, because another program may have had the processor.
+with undamaged files. Time is that of the processor, because another program may have had it.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ TABLES = {
     "jsonl": "\n".join(ROWS),
     "json": f"[{','.join(ROWS)}]",
 }
-SECONDS, TRIES, TIMES, UNDAMAGED = 5.0, 3, 10, 40
+SECONDS, TIMES, UNDAMAGED = 5.0, 10, 40
 ODD: list[Any] = [
     None,
     True,
@@ -295,11 +295,12 @@ def fuzz(originals: Sequence[Path], work: Path, seeds: range, progress: int = 0)
         rng, number = random.Random(seed), seed % len(originals)
         made, how = fuzzer.damaged(rng, number)
         what = f"seed {seed}, {originals[number].name}, {how}"
+        start = time.process_time()
         try:
-            is_answered, seconds, memory = _measured(made)
+            is_answered, memory = grown(partial(attempt, made))
         except BaseException as error:
             raise AssertionError(f"{what}: {type(error).__name__}: {error}") from error
-        size = fuzzer.size(number)
+        seconds, size = time.process_time() - start, fuzzer.size(number)
         answered, slowest, most = answered + is_answered, max(slowest, seconds), max(most, memory)
         times = max(times, memory / size)
         assert seconds < SECONDS, f"{what}: {seconds:.1f} s"
@@ -308,17 +309,6 @@ def fuzz(originals: Sequence[Path], work: Path, seeds: range, progress: int = 0)
             print(f"{count} of {len(seeds)}: slowest {slowest:.2f} s, most memory {times:.2f} times", flush=True)
     found = {"folders": len(seeds), "answered": answered, "slowest": slowest, "memory": most, "times": times}
     return found | {"undamaged": max(whole[-len(originals) :])}
-
-
-def _measured(given: Round) -> tuple[bool, float, int]:
-    """The result, the seconds of the fastest of some tries, and the memory of the first."""
-    seconds, memories = list[float](), list[int]()
-    while not seconds or (min(seconds) >= SECONDS and len(seconds) < TRIES):
-        start = time.monotonic()
-        result, memory = grown(partial(attempt, given))
-        seconds.append(time.monotonic() - start)
-        memories.append(memory)
-    return result, min(seconds), memories[0]
 
 
 def main() -> None:
