@@ -15,12 +15,15 @@ path means. `./minilm` always is the folder.
 from __future__ import annotations
 
 import os
-from importlib.metadata import EntryPoint, entry_points
+from collections.abc import Iterable
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ternarybert.errors import HubError, NotPackedError, suggest, suggest_path
+
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
 
 GROUP = "ternarybert.models"
 FOLDER = "model"  # inside the package
@@ -32,7 +35,7 @@ def model_folder(model: str | Path, **hub_options: Any) -> Path:
     path, name = Path(model), os.fspath(model)
     if path.is_dir() and ((path / "config.json").is_file() or not _is_name(name)):
         return path
-    found = {point.name: point for point in entry_points(group=GROUP)} if _is_name(name) else {}
+    found = {point.name: point for point in entry_points(GROUP)} if _is_name(name) else {}
     if name in found:
         return _folder(found[name])
     if path.is_dir():
@@ -49,6 +52,13 @@ def model_folder(model: str | Path, **hub_options: Any) -> Path:
     raise NotPackedError(f"there is no folder '{path}'{suggest_path(path) or (suggest(name, found) if found else '')}")
 
 
+def entry_points(group: str) -> Iterable[EntryPoint]:
+    """Those of importlib.metadata, which imports thirty modules: the path of a folder needs none of them."""
+    from importlib import metadata
+
+    return metadata.entry_points(group=group)
+
+
 def local_folder(model: str | Path) -> Path:
     """A path as it is, or the folder of a hub id; a path that does not exist is left to whoever reads it."""
     return model_folder(model) if is_hub_id(model) else Path(model)
@@ -61,7 +71,7 @@ def is_hub_id(model: str | Path) -> bool:
 
 def installed_models() -> dict[str, Path]:
     """The folders of the installed models by name."""
-    return {point.name: _folder(point) for point in entry_points(group=GROUP)}
+    return {point.name: _folder(point) for point in entry_points(GROUP)}
 
 
 def may_be_on_hub(model: str) -> bool:
