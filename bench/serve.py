@@ -510,7 +510,7 @@ def measure(options: argparse.Namespace, texts: list[str], run: Path) -> tuple[l
     other_bodies.write_text("\n".join(lines), encoding="utf-8")
     loads: list[Load] = []
     most, seconds = max(options.clients), options.seconds
-    short = min(seconds, 20.0)  # enough for what has no load
+    short = min(seconds, 10.0)  # enough for what has no load
     if "onnx" not in options.without or options.infinity:
         prepare_onnx(options.folder, run)
     result: dict[str, Any] = {"clients": options.clients, "settings": {k: str(v) for k, v in vars(options).items()}}
