@@ -23,6 +23,9 @@ def place(tmp_path_factory):
     (place / "lines.txt").write_text("a fine film\ndull\n")
     (place / "article.txt").write_text("The film was good.\n\nWe liked it.\n")
     (place / "mails.csv").write_text("id,body\n1,a fine film\n2,dull\n")
+    for year in (2025, 2026):
+        (place / "mails" / f"year={year}").mkdir(parents=True)
+        (place / "mails" / f"year={year}" / "mails.csv").write_text("id,body\n1,a fine film\n2,dull\n")
     (place / "test.csv").write_text("text,label\na fine film,positive\ndull,negative\n")
     return place
 
