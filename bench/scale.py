@@ -145,6 +145,7 @@ def run_spark(job: Job) -> None:
         "spark.ui.enabled": "false",
         "spark.driver.host": "127.0.0.1",
         "spark.executor.memory": "1g",
+        "spark.sql.files.minPartitionNum": str(PARTS),  # a task for each file; a lost one costs little
         "spark.sql.execution.arrow.pyspark.enabled": "true",
     }
     builder = SparkSession.builder.master(f"local-cluster[{executors},{job.cores // executors},1024]")
