@@ -6,9 +6,8 @@
 The native library takes turns with the two, in a process of its own, and shows what WebAssembly costs. Two Web Workers,
 each with its own model, show what a second core gives.
 
-Both sides start from the weights of all-MiniLM-L6-v2: transformers.js runs them as ONNX with dynamic 8-bit weights
-(q8), ours are ternarized without training, which changes neither the time nor the size before compression.
-`@huggingface/transformers` comes from npm.
+Ours is the model in the box (models/minilm). transformers.js, from npm as `@huggingface/transformers`, runs its teacher
+as ONNX with dynamic 8-bit weights (q8).
 """
 
 from __future__ import annotations
@@ -25,23 +24,16 @@ import subprocess
 import sys
 import threading
 import time
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from playwright.sync_api import Page, sync_playwright
 from tokenizers import Tokenizer
-from transformers import BertModel
 
 from ternarybert.demo.sources import encoder_folder
-from ternarybert.packed import write
 from ternarybert.packed.bundle import write_bundle
-from ternarybert.packed.compact import compact_tokenizer, trim_positions
-from ternarybert.packed.hf_folder import repack
-from ternarybert.recipe import Recipe
 from ternarybert.runtime import Model, load
-from ternarybert.student import make_student
-from ternarybert.training.export import packed_model
+from ternarybert.runtime.installed import model_folder
 
 ROOT = Path(__file__).parents[1]
 LENGTHS = (16, 128)
@@ -123,13 +115,7 @@ def make_site(out: Path, teacher: Path) -> None:
     shutil.copytree(ROOT / "js" / "wasm", package / "wasm")
     (out / "worker.js").write_text(WORKER)
     (out / "index.html").write_text("<!doctype html><title>bench</title><link rel=icon href=data:,>")
-    if not (out / "model.tbert").exists():
-        recipe = Recipe.load("paper").override({"weight.granularity": "row"})
-        student = make_student(BertModel.from_pretrained(teacher, add_pooling_layer=False), recipe)
-        model = trim_positions(repack(packed_model(student, recipe), "dense"), 256)
-        extra: dict[str, Any] = compact_tokenizer(teacher)
-        write(out / "packed", replace(model, metrics={}), extra_files=extra, half=True, force=True)
-        write_bundle(out / "packed", out / "model.tbert", force=True)
+    write_bundle(model_folder("minilm"), out / "model.tbert", force=True)
     if not (out / "transformers").exists():
         npm = ["npm", "install", "--no-audit", "--no-fund", "--ignore-scripts", "--prefix", str(out)]
         subprocess.run([*npm, "@huggingface/transformers"], check=True)
@@ -204,7 +190,7 @@ def measure(page: Page, address: str, teacher: Path, out: Path, rounds: int) -> 
     page.goto(address)
     for side in SIDES:
         page.evaluate(START, [side, "first"])
-    with load(out / "packed", num_threads=1) as model:
+    with load("minilm", num_threads=1) as model:
         for length in LENGTHS:
             result[f"{length} tokens"] = call_times(page, model, texts_of(teacher, length, WARM_UP + rounds))
     page.goto(address)
