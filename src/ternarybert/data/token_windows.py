@@ -2,6 +2,13 @@
 
 Every token belongs to the window that shows most of its surroundings, as in question answering (`squad/windows.py`),
 and only that window's output for it is used. A text that fits is one window: itself.
+
+The rule, which training, the Python engine and the C library share: the tokenizer puts b special tokens before a text
+and a after it. A window has room for R = max_length - b - a tokens of the text. A text of more than R tokens has
+windows that begin at its tokens 0, S, 2S, ... with S = max(1, R // 2), up to the first one that reaches the end of the
+text, which may be shorter; each has all b + a special tokens around it. Of two neighbors that begin at f and g, token t
+belongs to the first up to t = (f + g + R - 1) // 2, and to the second after it. The special tokens before the text
+belong to the first window, those after it to the last.
 """
 
 from __future__ import annotations
