@@ -112,3 +112,33 @@ def test_a_report_on_several_labels(run, work):
     page = (work / "tiny-moods-ternary" / "report" / "report.html").read_text(encoding="utf-8")
     assert "Probabilities of the student" in page
     assert "share that applies" in page
+
+
+@pytest.mark.parametrize(
+    ("metric", "rows"),
+    [
+        ("f1", [{"tokens": ["the", "film"], "tags": ["O", "B-x"]}] * 20),
+        ("micro_f1", [{"text": "good", "labels": ["good"]}, {"text": "bad", "labels": ["bad", "fun"]}] * 15),
+        ("ndcg@10", pairs(12)),
+    ],
+)
+def test_methods_are_compared(run, work, metric, rows):
+    write(work / "rows.jsonl", rows)
+    assert run("finetune", "tiny", "--train", "rows.jsonl", "--output", "teacher", *QUICK).code == 0
+    chosen = [
+        "--method",
+        "ternarybert",
+        "--method",
+        "minmax",
+        "--bits",
+        "2-8-8",
+        "--max-steps",
+        "2",
+        "--evaluations",
+        "1",
+    ]
+    made = run("compare", "teacher", "--train", "rows.jsonl", *chosen, "--json")
+    assert made.code == 0, made.err
+    found = json.loads(made.out)
+    assert metric in found["metrics"]
+    assert not [row for row in found["rows"] if row["failed"]]
