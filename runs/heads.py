@@ -168,7 +168,8 @@ def quora_rows(duplicates: list[tuple[str, str]], seed: int) -> dict[str, list[d
         count = OTHERS["train" if part == "train" else "held"]
         asked = dict(pair for pair in duplicates if place[root(pair[0])] == part)
         for query, right in list(asked.items())[: SELECTION if part == "dev" else None]:
-            others = nearest.of(query, count, lambda text, query=query: root(text) == root(query))
+            same = {text for text in own if root(text) == root(query)}
+            others = nearest.of(query, count, same)
             candidates = [(right, 1), *((text, 0) for text in others)]
             random.Random(f"{seed} {query}").shuffle(candidates)  # so that nothing can be read off the order
             made += [{"query": query, "text": text, "score": score} for text, score in candidates]
@@ -185,7 +186,7 @@ class Nearest:
             for word in _words(text):
                 self.places[word].append(place)
 
-    def of(self, query: str, count: int, left_out: Callable[[str], bool]) -> list[str]:
+    def of(self, query: str, count: int, left_out: set[str]) -> list[str]:
         """The nearest ones that are not left out."""
         scores: Counter[int] = Counter()
         for word in sorted(_words(query)):
@@ -193,7 +194,7 @@ class Nearest:
             for place in self.places.get(word, ()):
                 scores[place] += weight / math.sqrt(len(_words(self.texts[place])))  # type: ignore[assignment]
         ranked = (self.texts[place] for place, _ in scores.most_common())
-        return [text for text in ranked if not left_out(text)][:count]
+        return [text for text in ranked if text not in left_out][:count]
 
 
 def _words(text: str) -> set[str]:
@@ -313,8 +314,8 @@ def figures(data: Data, test: Data, teacher: Path, student: Path) -> dict[str, A
 
 def check_against_seqeval(sentences: Sequence[Sentence], tags: Sequence[Sequence[str]], scores: Scores) -> None:
     """The figures of real predictions are seqeval's, or this is an error."""
-    from seqeval.metrics import f1_score
-    from seqeval.scheme import IOB2
+    from seqeval.metrics import f1_score  # type: ignore[import-untyped]
+    from seqeval.scheme import IOB2  # type: ignore[import-untyped]
 
     wanted = [list(sentence.tags or ()) for sentence in sentences]
     found = [list(each) for each in tags]
@@ -331,11 +332,13 @@ def cross_encoder_difference(student: Path, test: Data, pairs: int = 200) -> flo
 
     import ternarybert
     import ternarybert.hf  # registers the format
+    from ternarybert.runtime.model import Classifier
 
     rows = test.evals["test"].select(range(pairs))
     given = list(zip(rows["text"], rows["text_pair"], strict=True))
     scores = CrossEncoder(str(student), device="cpu").predict(given)
     with ternarybert.load(student) as model:
+        assert isinstance(model, Classifier)
         own = [model.rank(query, [text])[0].score for query, text in given]
     return float(np.abs(np.asarray(own) - scores).max())
 
