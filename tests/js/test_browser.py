@@ -125,6 +125,17 @@ def test_what_cannot_be_loaded(browser, site):
     assert names == ["ContainerError", "ContainerError", "UnsupportedModelError", "ReadError", 3]
 
 
+def test_a_server_that_does_not_know_webassembly(browser, site, models, monkeypatch):
+    """It is compiled from its bytes then; a browser compiles while it loads only what is called application/wasm."""
+    monkeypatch.setitem(QuietHandler.extensions_map, ".wasm", "application/octet-stream")
+    wanted = json.loads((models / "classifier.json").read_text())
+    page = browser.new_page()
+    page.goto(f"{site.address}style.css")
+    _, logits, _ = page.evaluate(BITS, ["classifier", "simd128", wanted["texts"]])
+    page.close()
+    assert logits == wanted["logits"]
+
+
 def test_search_and_classes(open_demo, models):
     page = open_demo()
     assert "MB loaded, ready after" in page.inner_text("#status")

@@ -2,6 +2,7 @@
 
 import hashlib
 import itertools
+import json
 import math
 import random
 import re
@@ -14,7 +15,7 @@ import pytest
 from tokenizers import Tokenizer
 
 from ternarybert import native, packed
-from ternarybert.errors import TernaryBertError, UnsupportedModelError
+from ternarybert.errors import PackedConfigError, TernaryBertError, UnsupportedModelError
 from ternarybert.families import FAMILIES as RECORDS
 from ternarybert.packed.bundle import read_bundle, write_bundle
 from ternarybert.runtime import load
@@ -193,6 +194,23 @@ def test_tokenizers_that_are_refused(folder, tmp_path, change, status, named):
     found = refusal(tmp_path / "m")
     assert found[0] == status
     assert named in found[1]
+
+
+@pytest.mark.parametrize("change", [
+    lambda file: file["model"]["vocab"].update(zzz=10**6),
+    lambda file: file["added_tokens"].append({**file["added_tokens"][0], "content": "<new>", "id": 5000}),
+    lambda file: file["post_processor"].update(sep=["[SEP]", 4000]),
+])  # fmt: skip
+def test_token_ids_that_the_model_does_not_have(folder, tmp_path, change):
+    shutil.copytree(folder, tmp_path / "m")
+    path = tmp_path / "m" / "tokenizer.json"
+    file = json.loads(path.read_text())
+    change(file)
+    path.write_text(json.dumps(file))
+    with pytest.raises(PackedConfigError, match="tokens"):
+        load(tmp_path / "m", num_threads=1)
+    status, message = refusal(tmp_path / "m")
+    assert (status, "the token id" in message) == ("config", True)
 
 
 @pytest.mark.parametrize("data", [b"\xff", b"a\xed\xa0\x80", b"\xc0\x80", b"ab\xe2\x82", b"\xf4\x90\x80\x80"])

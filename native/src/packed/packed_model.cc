@@ -479,6 +479,7 @@ LoadedModel load_model(const Files &files, const char *kernel, int32_t threads) 
   modules.check(head);
   NetworkBuilder builder(*family, config, manifest, tensors);
   const tb_config network = builder.build(head, recipe);
+  loaded.vocabulary = network.word.rows;
   loaded.hidden = network.hidden;
   loaded.dense = network.dense.weight.rows;
   loaded.outputs = network.head.weight.rows;

@@ -22,7 +22,7 @@ struct LoadedModel {
   HeadKind kind = HeadKind::kNone;
   ModelHandle engine;
   int32_t hidden = 0, dense = 0, outputs = 0; // widths of the results; 0: there is none
-  int32_t max_tokens = 0;
+  int32_t vocabulary = 0, max_tokens = 0;
   bool has_types = false; // more than one token type, and the family uses them
 };
 

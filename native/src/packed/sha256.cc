@@ -24,6 +24,11 @@ uint32_t big_endian(const uint8_t *p) {
   return uint32_t(p[0]) << 24 | uint32_t(p[1]) << 16 | uint32_t(p[2]) << 8 | uint32_t(p[3]);
 }
 
+// A function of its own, called for every block: engines of WebAssembly replace a function by its optimized code
+// between calls, never within one.
+#if defined(__GNUC__)
+__attribute__((noinline))
+#endif
 void add_block(State &state, const uint8_t *block) {
   uint32_t w[64];
   for (int i = 0; i < 16; i++)

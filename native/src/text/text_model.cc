@@ -267,6 +267,9 @@ tb_text_model::tb_text_model(const Files &files, LoadedModel loaded, std::unique
                              int32_t longest)
     : model(std::move(loaded)), tokenizer(files, settings_file ? settings_file->root() : nullptr) {
   const Json settings = settings_file ? settings_file->root() : nullptr;
+  if (tokenizer.largest_id() >= model.vocabulary)
+    fail(TB_ERROR_CONFIG, "the tokenizer has the token id %d; the model has %d tokens", tokenizer.largest_id(),
+         model.vocabulary);
   labels = label_names(model.config, model.outputs);
   if (model.kind == HeadKind::kSequence) problem = problem_of(model.config, labels.size());
   thresholds.assign(labels.size(), 0.5);

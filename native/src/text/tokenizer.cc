@@ -178,6 +178,7 @@ void Tokenizer::read_words(std::string_view words, Json settings) {
     const Json content = is_object(token) ? member(token, "content") : token;
     return is_string(content) ? std::string(text_of(content)) : usual;
   };
+  words_alone_ = true;
   decode(words);
   while (!words.empty() && words.back() == '\n')
     words.remove_suffix(1);
@@ -205,6 +206,21 @@ void Tokenizer::read_words(std::string_view words, Json settings) {
   pair_ = {first, {'A', 0, {}}, last, {'B', 1, {}}, last_of_pair};
   for (const std::string &token : {name("pad_token", "[PAD]"), unknown_, cls, sep, name("mask_token", "[MASK]")})
     if (const auto found = words_.find(token); found != words_.end()) raw_.push_back({token, found->second});
+}
+
+int32_t Tokenizer::largest_id() const {
+  int32_t largest = unknown_id_;
+  for (const std::vector<Part> *parts : {&single_, &pair_})
+    for (const Part &part : *parts)
+      for (const int32_t id : part.ids)
+        largest = std::max(largest, id);
+  if (words_alone_) return largest;
+  for (const auto &[word, id] : words_)
+    largest = std::max(largest, id);
+  for (const std::vector<Added> *added : {&raw_, &added_})
+    for (const Added &token : *added)
+      largest = std::max(largest, token.id);
+  return largest;
 }
 
 // ---- texts to tokens ----------------------------------------------------------------------------------------------

@@ -39,6 +39,8 @@ public:
 
   PairFrame pair_frame() const;
   size_t special_tokens(bool pair) const;
+  // Of all tokens; from a word list alone, only of those that every text has and the unknown one, as in Python.
+  int32_t largest_id() const;
 
 private:
   struct Added {
@@ -71,6 +73,7 @@ private:
   std::vector<std::string> storage_; // what the vocabulary's keys point at
   Vocabulary words_, pieces_;        // pieces: the tokens that continue a word, without their prefix
   size_t longest_ = 0;               // bytes of a token
+  bool words_alone_ = false;         // read from vocab.txt
   std::string prefix_ = "##";
   std::string unknown_ = "[UNK]";
   int32_t unknown_id_ = 0;
