@@ -3,7 +3,7 @@
 // There are two modules with one kernel each. One that uses relaxed SIMD is not even valid where that is unknown, so
 // both cannot be in one file. They give the same bits.
 import { errorOf, TernaryBertError } from "./errors.js";
-import { readBytes } from "./source.js";
+import { HAS_FILES, placeOf, readBytes } from "./source.js";
 
 /** @typedef {"relaxed-simd" | "simd128"} Kernel */
 
@@ -50,6 +50,13 @@ async function moduleOf(options) {
 
 /** @param {string | URL | Uint8Array} source */
 async function compile(source) {
+  if (!(source instanceof Uint8Array) && !HAS_FILES)
+    try {
+      // Browsers keep what they compile this way: the next visit starts with optimized code.
+      return await WebAssembly.compileStreaming(fetch(placeOf(source)));
+    } catch {
+      // The server may not call it application/wasm; anything else that is wrong shows below.
+    }
   const bytes = source instanceof Uint8Array ? source : await readBytes(source, {});
   try {
     return await WebAssembly.compile(/** @type {BufferSource} */ (bytes));

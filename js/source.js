@@ -2,7 +2,7 @@
 import { TernaryBertError } from "./errors.js";
 
 // Node, Deno and Bun all have Node's modules.
-const HAS_FILES = typeof process !== "undefined" && Boolean(process.versions?.node);
+export const HAS_FILES = typeof process !== "undefined" && Boolean(process.versions?.node);
 
 /** @param {string} text */
 function isAddress(text) {
@@ -10,7 +10,7 @@ function isAddress(text) {
 }
 
 /** @param {string | URL} source */
-function placeOf(source) {
+export function placeOf(source) {
   if (source instanceof URL) return source;
   if (isAddress(source)) return new URL(source);
   if (HAS_FILES) return source;
