@@ -19,8 +19,8 @@ void check_config(const tb_config *config);
 void check_batch(const tb_model &model, const tb_batch *batch);
 void check_product(const tb_product *product);
 
-// run.cc: the forward pass of a batch, `alone` without the model's other threads. Throws a Failure if `size` is wrong or
-// numbers are not finite.
+// run.cc: the forward pass of a batch, `alone` without the model's other threads. Throws a Failure if `size` is wrong
+// or numbers are not finite.
 void run(const tb_model &model, const tb_batch &batch, int output, float *result, size_t size, bool alone);
 
 // product.cc: a single product, for training loops, where weights change on every call.
