@@ -58,6 +58,7 @@ def ask(page, **fields):
     for name, text in fields.items():
         page.fill(f"textarea[name={name}]", text)
     page.click("#run")
+    page.wait_for_selector("#run:enabled")  # only then the answer is there
     page.wait_for_selector("#time:not([hidden])")
 
 
