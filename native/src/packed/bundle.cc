@@ -58,6 +58,8 @@ public:
     return found->second;
   }
 
+  bool hashed() const override { return true; }
+
 private:
   static void check_start(const uint8_t *data, size_t size) {
     if (size < sizeof kMagic || std::memcmp(data, kMagic, sizeof kMagic - 1) != 0)

@@ -27,6 +27,8 @@ public:
   virtual std::optional<FileBytes> find(const char *name, size_t limit = SIZE_MAX) const = 0;
   // A file with pickled weights, which are never read; empty if there is none.
   virtual std::string find_pickled() const { return {}; }
+  // Whether the bytes of all files were compared with a hash already.
+  virtual bool hashed() const { return false; }
 };
 
 // From a path: a folder, or a bundled file.
