@@ -79,9 +79,9 @@ class RunningServer:
         assert status == 200, content
         return content
 
-    def metric(self, name):
+    def metric(self, name, headers=None):
         """The sum of a metric over its labels."""
-        text = self.send("GET", "/metrics")[2].decode()
+        text = self.send("GET", "/metrics", headers=headers)[2].decode()
         return sum(
             float(line.rsplit(" ", 1)[1]) for line in text.splitlines() if line.split("{")[0].split(" ")[0] == name
         )

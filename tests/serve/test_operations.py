@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shutil
 import signal
 import socket
@@ -11,6 +12,7 @@ import threading
 import time
 from base64 import b64encode
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 
 import psutil
 import pytest
@@ -108,6 +110,51 @@ def test_overload_is_refused_quickly_and_forgotten(served_folder):
         assert server.post("/embed", {"inputs": "x"})[0] == 200
         assert server.metric("te_queue_size") == 0
         assert server.metric("te_request_failure") == len(refused)
+
+
+@contextmanager
+def full_server(folder, *arguments, **headers):
+    """A server that answers one request and takes no other meanwhile."""
+    slow = ["--max-requests", 1, "--max-batch-tokens", 16]
+    with RunningServer(folder / "embedder", *slow, *arguments) as server, ThreadPoolExecutor(1) as pool:
+        long = pool.submit(server.post, "/embed", HEAVY | {"inputs": HEAVY["inputs"] * 3}, headers=headers)
+        until(lambda: server.metric("te_queue_size", headers) > 0)
+        yield server
+        assert not long.done(), "the request that fills the server was answered too soon for this test"
+
+
+def test_a_refused_request_leaves_its_connection_open(served_folder):
+    """Its body is read and ignored, however it is cut; what comes after it is answered."""
+    with full_server(served_folder) as server:
+        sent = (
+            b"POST /embed HTTP/1.1\r\nhost: x\r\nx-request-id: a.1\r\ncontent-length: 18\r\n\r\n",
+            b'{"inputs"',
+            b': "text"}',
+            b"GET /health HTTP/1.1\r\nhost: x\r\n\r\n",
+            b"POST /v1/embeddings HTTP/1.1\r\nhost: x\r\ncontent-length: 2\r\n\r\n{}",
+            b"POST /nothing HTTP/1.1\r\nhost: x\r\ncontent-length: 2\r\n\r\n{}",
+            b"POST /embed HTTP/1.1\r\nhost: x\r\ncontent-length: 2\r\nconnection: close\r\n\r\n{}",
+        )
+        with socket.create_connection(("127.0.0.1", server.port)) as client:
+            for part in sent:
+                client.sendall(part)
+                time.sleep(0.02)
+            with client.makefile("rb") as stream:
+                heads = re.findall(r"HTTP/1.1 .*?\r\n\r\n.*?(?=HTTP|$)", stream.read().decode(), re.S)
+    assert [head.split()[1] for head in heads] == ["429", "200", "429", "404", "429"]
+    assert "x-request-id: a.1\r\n" in heads[0] and "retry-after: 1\r\n" in heads[0] and "date: " in heads[0]
+    assert heads[0].endswith('{"error":"the server is overloaded; try again later","error_type":"Overloaded"}')
+    assert '"code":429' in heads[2]
+    [line] = [line for line in server.logs if line.get("id") == "a.1"]
+    assert (line["status"], line["route"]) == (429, "/embed")
+
+
+def test_a_full_server_still_asks_for_the_key(served_folder, tmp_path):
+    (tmp_path / "key").write_text(KEY)
+    right = {"authorization": f"Bearer {KEY}"}
+    with full_server(served_folder, "--api-key-file", tmp_path / "key", **right) as server:
+        assert server.post("/embed", {"inputs": "x"}, headers={"authorization": "Bearer wrong"})[0] == 401
+        assert server.post("/embed", {"inputs": "x"}, headers=right)[0] == 429
 
 
 def test_a_request_that_takes_too_long(served_folder):
@@ -281,10 +328,11 @@ def test_cors_is_off_unless_asked_for(server, served_folder):
 def test_torch_is_not_imported(served_folder):
     code = (
         "import sys; from ternarybert.serve import server, app; from ternarybert.serve.metrics import ServerMetrics;"
-        "from ternarybert.serve.settings import ServerSettings; from ternarybert.serve.served_model import ServedModel;"
+        "from ternarybert.serve.routes import Api; from ternarybert.serve.settings import ServerSettings;"
+        "from ternarybert.serve.served_model import ServedModel;"
         f"s = ServerSettings((('m', {str(served_folder / 'answers')!r}),));"
-        "m = ServedModel('m', s.models[0][1], s, ServerMetrics());"
-        "m.start(); app.make_app({'m': m}, s, ServerMetrics()); m.version.model.predict(('was it fun', 'it was good'));"
+        "m = ServedModel('m', s.models[0][1], s, ServerMetrics()); m.start();"
+        "app.ServeApp(Api({'m': m}, s), s, ServerMetrics()); m.version.model.predict(('was it fun', 'it was good'));"
         "print({'torch', 'transformers', 'pydantic', 'fastapi'} & set(sys.modules))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

@@ -12,8 +12,9 @@ import re
 import time
 from base64 import b64decode
 from binascii import Error as Base64Error
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
+from http import HTTPStatus
 from importlib.resources import files
 from random import getrandbits
 from typing import Any, TypeAlias
@@ -27,7 +28,7 @@ from ternarybert.serve.logs import log
 from ternarybert.serve.metrics import ServerMetrics
 from ternarybert.serve.openapi import openapi_document
 from ternarybert.serve.routes import ROUTES, Api
-from ternarybert.serve.served_model import RequestRecord, ServedModel
+from ternarybert.serve.served_model import RequestRecord
 from ternarybert.serve.settings import ServerSettings
 
 _PREFIX = re.compile(r"/models/([^/]+)(/.*)?")
@@ -39,14 +40,11 @@ _TIMED = ("embed", "predict", "rerank")
 _POLICY = "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; connect-src 'self'; img-src data:"
 
 
-def make_app(models: Mapping[str, ServedModel], settings: ServerSettings, metrics: ServerMetrics) -> ASGIApp:
-    """The application that serves these models."""
-    app = ServeApp(Api(models, settings), settings, metrics)
-    if not settings.cors_origins:
+def with_cors(app: ServeApp) -> ASGIApp:
+    """The application, with the headers that let pages of other origins call it, if the settings name some."""
+    if not (origins := app.settings.cors_origins):
         return app
-    return CORSMiddleware(
-        app, allow_origins=settings.cors_origins, allow_methods=["GET", "POST"], allow_headers=["*"], max_age=600
-    )
+    return CORSMiddleware(app, allow_origins=origins, allow_methods=["GET", "POST"], allow_headers=["*"], max_age=600)
 
 
 class ServeApp:
@@ -77,9 +75,7 @@ class ServeApp:
             return
         start = time.perf_counter()
         headers = dict(scope["headers"])
-        given = headers.get(b"x-request-id", b"").decode("latin-1")
-        identity = given if given and _REQUEST_ID.fullmatch(given) else f"{getrandbits(128):032x}"
-        record = RequestRecord()
+        identity, record = _request_id(headers), RequestRecord()
         status, begun = 499, False
 
         async def answer(message: Message) -> None:
@@ -103,6 +99,32 @@ class ServeApp:
         if failure is not None and not begun and not record.gone:
             await Reply.of(failure, scope["path"]).send(answer, scope["method"])
         self._note(scope, record, failure, status, identity, time.perf_counter() - start)
+
+    def refusal(self, method: bytes, target: str, headers: Sequence[tuple[bytes, bytes]]) -> Reply | None:
+        """The reply to a request that is one too many, noted in metrics and log, when its headers say that it is one.
+
+        So the protocol can refuse it without a task and a turn of the event loop: these are what accepted requests
+        would miss under overload. None: the application has to look at the request, and may still refuse it.
+        """
+        endpoint = self._posts.get(target)
+        if method != b"POST" or endpoint is None or not self.is_full or self.settings.cors_origins:
+            return None
+        start, by_name = time.perf_counter(), dict(headers)
+        try:
+            self._check_key(target, by_name)
+        except RequestFailure:
+            return None
+        failure, identity = _overloaded(), _request_id(by_name)
+        reply = Reply.of(failure, target)
+        reply.headers.append((b"x-request-id", identity.encode()))
+        scope = {"method": "POST", "path": target, "endpoint": endpoint}
+        self._note(scope, RequestRecord(), failure, reply.status, identity, time.perf_counter() - start)
+        return reply
+
+    @property
+    def is_full(self) -> bool:
+        """Whether as many requests wait for their answer as may."""
+        return self.accepted >= self.settings.max_requests
 
     def _choose_path(self, scope: Scope, record: RequestRecord) -> None:
         """/models/NAME/embed is /embed for the model NAME."""
@@ -192,6 +214,16 @@ class ServeApp:
                 self.metrics.observe(f"te_{prefix}_{name}", seconds)
 
 
+def _request_id(headers: Mapping[bytes, bytes]) -> str:
+    """The client's, if it gave one that can be logged."""
+    given = headers.get(b"x-request-id", b"").decode("latin-1")
+    return given if given and _REQUEST_ID.fullmatch(given) else f"{getrandbits(128):032x}"
+
+
+def _overloaded() -> RequestFailure:
+    return RequestFailure("Overloaded", "the server is overloaded; try again later", retry_after=1)
+
+
 def _failure_of(error: Exception, identity: str) -> RequestFailure:
     """What the client is told of an error."""
     if isinstance(error, RequestFailure):
@@ -220,6 +252,12 @@ class Reply:
         if failure.status == 401:
             headers["www-authenticate"] = 'Basic realm="ternarybert"' if path == "/" else "Bearer"
         return cls(msgspec.json.encode(failure.body(path)), "application/json", headers, failure.status)
+
+    @property
+    def encoded(self) -> bytes:
+        """As HTTP/1.1 for a connection that stays open."""
+        lines = [f"HTTP/1.1 {self.status} {HTTPStatus(self.status).phrase}".encode()]
+        return b"\r\n".join([*lines, *(name + b": " + value for name, value in self.headers), b"", self.body])
 
     async def send(self, send: Send, method: str = "POST") -> None:
         """Send it."""
@@ -285,8 +323,8 @@ class PostEndpoint:
             self._app.accepted -= 1
 
     def _admit(self) -> None:
-        if self._app.accepted >= self._app.settings.max_requests:
-            raise RequestFailure("Overloaded", "the server is overloaded; try again later", retry_after=1)
+        if self._app.is_full:
+            raise _overloaded()
 
     async def _read(self, scope: Scope, receive: Receive) -> bytes:
         headers, limit = dict(scope["headers"]), self._app.settings.max_body
@@ -309,7 +347,7 @@ class PostEndpoint:
                 if size > limit:
                     raise RequestFailure("Validation", f"the body has more than {limit} bytes")
                 if app.buffered > app.settings.max_buffered:
-                    raise RequestFailure("Overloaded", "the server is overloaded; try again later", retry_after=1)
+                    raise _overloaded()
                 parts.append(part)
                 if not message.get("more_body"):
                     return parts[0] if len(parts) == 1 else b"".join(parts)

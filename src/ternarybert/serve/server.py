@@ -26,9 +26,10 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from ternarybert.errors import OptionError, TernaryBertError
 from ternarybert.runtime.engine import thread_count
 from ternarybert.serve import logs
-from ternarybert.serve.app import ON_DISCONNECT, make_app
+from ternarybert.serve.app import ON_DISCONNECT, Reply, ServeApp, with_cors
 from ternarybert.serve.logs import log
 from ternarybert.serve.metrics import ServerMetrics
+from ternarybert.serve.routes import Api
 from ternarybert.serve.served_model import ServedModel
 from ternarybert.serve.settings import ServerSettings
 
@@ -69,10 +70,14 @@ def serve_requests(
     gc.freeze()  # what exists now stays; no collection need look at it
     for model in models.values():
         model.start()
+    app = ServeApp(Api(models, settings), settings, metrics)
     config = uvicorn.Config(
-        make_app(models, settings, metrics),
+        with_cors(app),
         http=partial(  # type: ignore[arg-type]
-            TimedProtocol, header_seconds=settings.read_timeout, write_seconds=settings.timeout
+            ServeProtocol,
+            refusal=app.refusal,
+            header_seconds=settings.read_timeout,
+            write_seconds=settings.timeout,
         ),
         lifespan="off",
         log_config=None,
@@ -223,11 +228,22 @@ class WorkerSupervisor:
             os.kill(process, number)
 
 
-class TimedProtocol(HttpToolsProtocol):
-    """uvicorn's protocol, but it disconnects clients that send headers too slowly, send too many, or do not read."""
+class ServeProtocol(HttpToolsProtocol):
+    """uvicorn's protocol, but it disconnects clients that send headers too slowly, send too many, or do not read.
 
-    def __init__(self, *args: Any, header_seconds: float = 10.0, write_seconds: float = 60.0, **more: Any) -> None:
+    What `refusal` has a reply for, it refuses at once: no task, no turn of the event loop.
+    """
+
+    def __init__(
+        self,
+        *args: Any,
+        refusal: Callable[[bytes, str, list[tuple[bytes, bytes]]], Reply | None],
+        header_seconds: float = 10.0,
+        write_seconds: float = 60.0,
+        **more: Any,
+    ) -> None:
         super().__init__(*args, **more)
+        self._refusal = refusal
         self._header_seconds, self._write_seconds = header_seconds, write_seconds
         self._write_timer: asyncio.TimerHandle | None = None
 
@@ -262,7 +278,36 @@ class TimedProtocol(HttpToolsProtocol):
     def on_headers_complete(self) -> None:
         """All headers are there."""
         self._header_timer.cancel()
-        super().on_headers_complete()
+        if not self._refuse():
+            super().on_headers_complete()
+
+    def data_received(self, data: bytes) -> None:
+        """Bytes of requests; the time of an idle connection starts anew if nothing is being answered."""
+        super().data_received(data)
+        idle = self.cycle is not None and self.cycle.response_complete and self.timeout_keep_alive_task is None
+        if idle and not self.transport.is_closing():
+            self.timeout_keep_alive_task = self.loop.call_later(
+                self.timeout_keep_alive, self.timeout_keep_alive_handler
+            )
+
+    def _refuse(self) -> bool:
+        """Whether the request was refused; its body is then ignored, as that of every answered request is.
+
+        Only where the connection stays open and nothing else is being answered on it: all else is uvicorn's.
+        """
+        busy = self.cycle is not None and not self.cycle.response_complete
+        if busy or self.expect_100_continue or self.parser.should_upgrade() or not self.parser.should_keep_alive():
+            return False
+        if self.parser.get_http_version() != "1.1":
+            return False
+        reply = self._refusal(self.parser.get_method(), self.url.decode("latin-1"), self.headers)
+        if reply is None:
+            return False
+        reply.headers[:0] = self.server_state.default_headers
+        self.transport.write(reply.encoded)
+        self.cycle = _REFUSED
+        self.server_state.total_requests += 1
+        return True
 
     def pause_writing(self) -> None:
         """The client reads more slowly than it is answered."""
@@ -282,6 +327,16 @@ class TimedProtocol(HttpToolsProtocol):
     def _expect_headers(self) -> None:
         self._header_bytes = 0
         self._header_timer = self.loop.call_later(self._header_seconds, self.transport.close)
+
+
+class RefusedCycle:
+    """What a connection keeps of a request that was refused at once, for uvicorn: it is answered."""
+
+    response_complete = True
+    message_event = asyncio.Event()  # that nobody waits for
+
+
+_REFUSED: Any = RefusedCycle()
 
 
 class JoinedWrites:
