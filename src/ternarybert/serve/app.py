@@ -36,6 +36,7 @@ _REQUEST_ID = re.compile(r"[\w.-]{1,128}")
 _ONE_MODEL = "/v1/models/"
 _JSON = b"application/json"
 ON_DISCONNECT = "ternarybert.disconnect"  # key of the scope: what the protocol calls when the client goes away
+Headers: TypeAlias = Sequence[tuple[bytes, bytes]]
 _TIMED = ("embed", "predict", "rerank")
 _POLICY = "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; connect-src 'self'; img-src data:"
 
@@ -58,6 +59,7 @@ class ServeApp:
         document = msgspec.json.encode(openapi_document())
         self._posts = {route.path: PostEndpoint(self, route.body, route.handler) for route in ROUTES}
         self._posts["/"] = PostEndpoint(self, msgspec.Raw, Api.any)
+        self._refusals = {path: EncodedReply(Reply.of(_overloaded(), path)) for path in self._posts}
         gets: dict[str, Callable[[Scope], Any]] = {
             "/": lambda _: Reply(page, "text/html; charset=utf-8", {"content-security-policy": _POLICY}),
             "/health": self._health,
@@ -100,8 +102,8 @@ class ServeApp:
             await Reply.of(failure, scope["path"]).send(answer, scope["method"])
         self._note(scope, record, failure, status, identity, time.perf_counter() - start)
 
-    def refusal(self, method: bytes, target: str, headers: Sequence[tuple[bytes, bytes]]) -> Reply | None:
-        """The reply to a request that is one too many, noted in metrics and log, when its headers say that it is one.
+    def refusal(self, method: bytes, target: str, headers: Headers, reply_headers: Headers) -> bytes | None:
+        """The response to a request that is one too many, if its headers say so; it is noted in metrics and log.
 
         So the protocol can refuse it without a task and a turn of the event loop: these are what accepted requests
         would miss under overload. None: the application has to look at the request, and may still refuse it.
@@ -114,12 +116,10 @@ class ServeApp:
             self._check_key(target, by_name)
         except RequestFailure:
             return None
-        failure, identity = _overloaded(), _request_id(by_name)
-        reply = Reply.of(failure, target)
-        reply.headers.append((b"x-request-id", identity.encode()))
+        identity = _request_id(by_name)
         scope = {"method": "POST", "path": target, "endpoint": endpoint}
-        self._note(scope, RequestRecord(), failure, reply.status, identity, time.perf_counter() - start)
-        return reply
+        self._note(scope, RequestRecord(), _overloaded(), 429, identity, time.perf_counter() - start)
+        return self._refusals[target].with_headers([*reply_headers, (b"x-request-id", identity.encode())])
 
     @property
     def is_full(self) -> bool:
@@ -253,16 +253,26 @@ class Reply:
             headers["www-authenticate"] = 'Basic realm="ternarybert"' if path == "/" else "Bearer"
         return cls(msgspec.json.encode(failure.body(path)), "application/json", headers, failure.status)
 
-    @property
-    def encoded(self) -> bytes:
-        """As HTTP/1.1 for a connection that stays open."""
-        lines = [f"HTTP/1.1 {self.status} {HTTPStatus(self.status).phrase}".encode()]
-        return b"\r\n".join([*lines, *(name + b": " + value for name, value in self.headers), b"", self.body])
-
     async def send(self, send: Send, method: str = "POST") -> None:
         """Send it."""
         await send({"type": "http.response.start", "status": self.status, "headers": self.headers})
         await send({"type": "http.response.body", "body": b"" if method == "HEAD" else self.body})
+
+
+class EncodedReply:
+    """A reply as HTTP/1.1 for a connection that stays open, encoded once."""
+
+    def __init__(self, reply: Reply) -> None:
+        self._start = f"HTTP/1.1 {reply.status} {HTTPStatus(reply.status).phrase}\r\n".encode() + _lines(reply.headers)
+        self._body = reply.body
+
+    def with_headers(self, headers: Headers) -> bytes:
+        """Its bytes with some more headers."""
+        return b"%b%b\r\n%b" % (self._start, _lines(headers), self._body)
+
+
+def _lines(headers: Headers) -> bytes:
+    return b"".join([b"%b: %b\r\n" % header for header in headers])
 
 
 class GetEndpoint:

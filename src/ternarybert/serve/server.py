@@ -26,7 +26,7 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from ternarybert.errors import OptionError, TernaryBertError
 from ternarybert.runtime.engine import thread_count
 from ternarybert.serve import logs
-from ternarybert.serve.app import ON_DISCONNECT, Reply, ServeApp, with_cors
+from ternarybert.serve.app import ON_DISCONNECT, Headers, ServeApp, with_cors
 from ternarybert.serve.logs import log
 from ternarybert.serve.metrics import ServerMetrics
 from ternarybert.serve.routes import Api
@@ -237,7 +237,7 @@ class ServeProtocol(HttpToolsProtocol):
     def __init__(
         self,
         *args: Any,
-        refusal: Callable[[bytes, str, list[tuple[bytes, bytes]]], Reply | None],
+        refusal: Callable[[bytes, str, Headers, Headers], bytes | None],
         header_seconds: float = 10.0,
         write_seconds: float = 60.0,
         **more: Any,
@@ -300,11 +300,11 @@ class ServeProtocol(HttpToolsProtocol):
             return False
         if self.parser.get_http_version() != "1.1":
             return False
-        reply = self._refusal(self.parser.get_method(), self.url.decode("latin-1"), self.headers)
-        if reply is None:
+        target, more = self.url.decode("latin-1"), self.server_state.default_headers
+        response = self._refusal(self.parser.get_method(), target, self.headers, more)
+        if response is None:
             return False
-        reply.headers[:0] = self.server_state.default_headers
-        self.transport.write(reply.encoded)
+        self.transport.write(response)
         self.cycle = _REFUSED
         self.server_state.total_requests += 1
         return True
