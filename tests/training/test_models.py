@@ -7,7 +7,13 @@ from types import SimpleNamespace
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
-from transformers import AutoTokenizer, BertConfig, RobertaConfig
+from transformers import (
+    AutoTokenizer,
+    BertConfig,
+    ModernBertConfig,
+    ModernBertForSequenceClassification,
+    RobertaConfig,
+)
 
 from ternarybert.errors import UnsupportedModelError
 from ternarybert.recipe import PRESETS
@@ -111,6 +117,18 @@ def test_a_model_that_does_something_else_is_called_by_its_name(data, teacher, t
         load_trained(folder, head_of(data.task))
     assert architecture in str(caught.value)
     assert ("finetune" in str(caught.value)) == (architecture in ("BertModel", "BertForMaskedLM"))
+
+
+def test_a_family_that_the_engine_lacks_is_refused_before_training(data, teacher, tmp_path):
+    """ModernBERT was once called a model for torch only, and then refused."""
+    shutil.copytree(teacher, tmp_path / "modern")
+    sizes = {"vocab_size": 200, "hidden_size": 16, "intermediate_size": 32, "num_hidden_layers": 1}
+    tokens = dict.fromkeys(("pad_token_id", "bos_token_id", "eos_token_id", "cls_token_id", "sep_token_id"), 0)
+    config = ModernBertConfig(**sizes, **tokens, num_attention_heads=2)
+    ModernBertForSequenceClassification(config).save_pretrained(tmp_path / "modern")
+    with pytest.raises(UnsupportedModelError, match="'modernbert' are not supported"):
+        ternarize(str(tmp_path / "modern"), data, tmp_path / "out", PRESETS["default"], QUICK)
+    assert not (tmp_path / "out").exists()
 
 
 def test_a_head_that_fine_tuning_replaces_is_named(data, teacher, tmp_path, caplog):
