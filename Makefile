@@ -104,8 +104,9 @@ wasm: ## the engine as WebAssembly, in js/wasm (Debian: clang-19 and its librari
 		-DTB_VERSION=$$(sed -n 's/^__version__ = "\(.*\)"/\1/p' src/ternarybert/__init__.py) > /dev/null
 	cmake --build build/wasm -j 2
 
-js-test: setup wasm ## the npm package in Node and Chromium, slow part included, and its types (npm: typescript)
-	cd js && npm install --no-audit --no-fund --no-package-lock --loglevel=error && npx tsc
+js-test: setup wasm ## the npm package in Node and Chromium, slow part included; its types, and that it can be bundled
+	cd js && npm install --no-audit --no-fund --no-package-lock --loglevel=error
+	cd js && npm run --silent types && npm run --silent bundle
 	$(BIN)/pytest -m 'slow or not slow' tests/js
 
 MODEL ?= models/minilm/src/ternarybert_minilm/model

@@ -3,6 +3,8 @@ import { TernaryBertError } from "./errors.js";
 
 // Node, Deno and Bun all have Node's modules.
 export const HAS_FILES = typeof process !== "undefined" && Boolean(process.versions?.node);
+// Not written into the import: bundlers for browsers look for what is, and fail.
+const FILES = "node:fs/promises";
 
 /** @param {string} text */
 function isAddress(text) {
@@ -26,7 +28,7 @@ export function placeOf(source) {
 export async function readBytes(source, options) {
   const place = placeOf(source);
   if (HAS_FILES && (typeof place === "string" || place.protocol === "file:")) {
-    const { readFile } = await import("node:fs/promises");
+    const { readFile } = await import(/* webpackIgnore: true */ /* @vite-ignore */ FILES);
     try {
       return await readFile(place, { signal: options.signal });
     } catch (error) {
