@@ -1,6 +1,7 @@
 """What users get wrong and machines run out of: one line says what was seen and what to do, and nothing is lost."""
 
 import errno
+import json
 import shutil
 from pathlib import Path
 
@@ -292,3 +293,27 @@ def test_a_loss_that_is_not_a_number(fails, files):
     tiny.tokenizer().save_pretrained("broken")
     line = fails("ternarize", "broken", "--train", "mail.csv", *COLUMNS, *QUICK, "-o", "out")
     assert "nan" in line and "step 1" in line
+
+
+def test_labels_that_no_model_may_have(fails, files, encoder):
+    """Refused before the first step, as the model could not be loaded."""
+    good, bad = "+1 (good)", "-1 (bad)"
+    names = ["good", "bad"] * 15
+    write_csv("signs.csv", ["text", "label"], [(f"a {name} film", good if name == "good" else bad) for name in names])
+    tags = [{"tokens": ["a", name], "tags": ["O", f"B-{name}"]} for name in ["good", "b\x1bad"] * 15]
+    several = [{"text": f"a {name} film", "labels": [good] if name == "good" else [bad, "b"]} for name in names]
+    Path("tags.jsonl").write_text("\n".join(map(json.dumps, tags)), encoding="utf-8")
+    Path("several.jsonl").write_text("\n".join(map(json.dumps, several)), encoding="utf-8")
+    for table, label in (("signs.csv", good), ("tags.jsonl", "B-b\\x1bad"), ("several.jsonl", good)):
+        assert f"the label '{label}'" in fails("finetune", encoder, "--train", table, *QUICK, "-o", "out")
+    signed = save_classifier("signed", [bad, good])
+    for command in ("ternarize", "compare"):
+        assert f"the label '{bad}'" in fails(command, signed, "--train", "signs.csv", *QUICK[:2], "-o", "out")
+    assert not Path("out").exists() and not Path("out.work").exists()
+
+
+def test_labels_that_are_numbers_with_a_sign(run, files, encoder):
+    write_csv("signs.csv", ["text", "label"], [("a good film", "+1 good"), ("a bad film", "-1")] * 15)
+    assert run("finetune", encoder, "--train", "signs.csv", *QUICK, "-o", "signed").code == 0
+    assert run("ternarize", "signed", "--train", "signs.csv", *QUICK, "-o", "out").code == 0
+    assert run("predict", "out", "a good film").out.split("\t")[0] in ("+1 good", "-1")

@@ -11,7 +11,6 @@ several threads at a time.
 from __future__ import annotations
 
 import time
-import unicodedata
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -31,6 +30,7 @@ from ternarybert.errors import (
     UnsupportedModelError,
     suggest,
 )
+from ternarybert.packed.labels import label_fault
 from ternarybert.runtime.network import Batch, Floats, Output, Runner
 from ternarybert.runtime.results import (
     Answer,
@@ -421,16 +421,9 @@ def label_names(config: Mapping[str, Any], count: int) -> tuple[str, ...]:
     if count and set(by_id) != {str(i) for i in range(count)}:
         raise PackedConfigError(f"id2label in config.json has {len(by_id)} labels, but the model has {count} outputs")
     for name in by_id.values():
-        _check_label(name)
+        if fault := label_fault(name):
+            raise PackedConfigError(f"the label {name!a:.80} in config.json {fault}; rename it")
     return tuple(by_id[str(i)] for i in range(count))
-
-
-def _check_label(name: str) -> None:
-    """Refuse a name that does something where it is shown: on a terminal, or in a cell of a spreadsheet."""
-    if any(unicodedata.category(character) in ("Cc", "Cs") for character in name):
-        raise PackedConfigError(f"the label {name!a:.80} in config.json has control characters or half of a character")
-    if name.lstrip().startswith(("=", "+", "-", "@")) and any(sign in name for sign in "(|!"):
-        raise PackedConfigError(f"the label {name!a:.80} in config.json is a spreadsheet formula; rename it")
 
 
 def problem_of(config: Mapping[str, Any], labels: int) -> str:

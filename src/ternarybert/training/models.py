@@ -24,7 +24,8 @@ from ternarybert.data.classification import CLASSIFICATION
 from ternarybert.data.kinds import model_kind
 from ternarybert.data.multi_label import MULTI_LABEL
 from ternarybert.data.squad.task import QUESTION_ANSWERING
-from ternarybert.errors import HubError, UnsupportedModelError, suggest_path
+from ternarybert.errors import HubError, LabelError, UnsupportedModelError, suggest_path
+from ternarybert.packed.labels import label_fault
 from ternarybert.training.heads import HEADS, ClassificationHead, EmbeddingHead, Head
 from ternarybert.training.heads.embedding import modules_folder
 
@@ -100,6 +101,13 @@ def label_names(model: str | Path) -> list[str]:
     return [str(name) for _, name in sorted(trained_config(model, head).id2label.items())]
 
 
+def check_label_names(config: Any) -> None:
+    """Refuse labels that no packed model may have; it could be trained, and then not be loaded."""
+    for name in map(str, config.id2label.values()):
+        if fault := label_fault(name):
+            raise LabelError(f"the label {name!a:.80} {fault}; rename it, in the data and in the model that has it")
+
+
 def load_trained(model: str | Path, head: Head[Any]) -> PreTrainedModel:
     """A full-precision model with the head of the task."""
     refuse_packed(model)
@@ -115,6 +123,7 @@ def load_encoder(model: str | Path, head: Head[Any], seed: int) -> PreTrainedMod
     """The model with a head for the task: its own if the size fits, else a new one, the same for a seed."""
     refuse_packed(model)
     config = load_config(model, **head.model_options())
+    check_label_names(config)
     names = config.architectures or []
     if any(name.endswith(tuple(_OTHER_KINDS)) and not name.endswith(head.suffix) for name in names):
         _log.warning("'%s' is a %s; its head is replaced by a new %s", model, ", ".join(names), head.description)

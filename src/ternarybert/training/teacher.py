@@ -19,7 +19,7 @@ from ternarybert.recipe import Recipe
 from ternarybert.student import expose_scores
 from ternarybert.training.batches import LENGTH, Collator, Logits, TokenizedData, predict_sets
 from ternarybert.training.heads import Head, head_of
-from ternarybert.training.models import check_tokenizer, load_tokenizer, load_trained
+from ternarybert.training.models import check_label_names, check_tokenizer, load_tokenizer, load_trained
 from ternarybert.training.report import TeacherReport
 from ternarybert.training.teacher_cache import MEMORY_SHARE, ROW_NUMBER, TeacherCache, fits_in_memory
 from ternarybert.training.variances import TeacherVariances, teacher_variances
@@ -133,5 +133,6 @@ def fitted(data: TaskData[Any], model: PreTrainedModel) -> TaskData[Any]:
         raise DataError(f"'{task.name}' has no training {task.unit}")
     if not data.evals:
         raise DataError(f"'{task.name}' has no {task.unit} to evaluate on")
+    check_label_names(model.config)
     result: TaskData[Any] = task.fit(data, model.config.to_dict())
     return result
