@@ -540,6 +540,13 @@ def test_rows_that_are_no_texts(moods, tmp_path):
     code, out, _ = command(*arguments, "--bad-rows", tmp_path / "bad2.csv")
     assert (code, [line.split("\t")[0] for line in out.splitlines()][2:]) == (0, ["-", "-", "-"])
     assert read(tmp_path / "bad2.csv") == read(tmp_path / "bad.csv")
+    before = (tmp_path / "x.jsonl").read_bytes()
+    for taken, options in (("bad.csv", ()), ("x.jsonl", ["--force"])):
+        code, out, err = command(*arguments, "--bad-rows", tmp_path / taken, *options)
+        assert (code, out, len(err.splitlines())) == (2, "", 1)
+        assert taken in err and "choose another --bad-rows" in err
+    assert (tmp_path / "x.jsonl").read_bytes() == before
+    assert command(*arguments, "--bad-rows", tmp_path / "bad.csv", "--force")[0] == 0
     _, out, _ = command(*arguments, "--json")
     assert [json.loads(line).get("error", "") != "" for line in out.splitlines()] == [False, False, True, True, True]
 

@@ -206,6 +206,31 @@ def test_counts_of_a_resumed_run_are_those_of_the_file(folders, tmp_path, stop):
     assert read_table(tmp_path / "bad.csv").columns["line"] == ["4", "5"]
 
 
+def test_a_list_of_bad_rows_replaces_only_an_older_one_and_only_by_force(folders, tmp_path, monkeypatch, stop):
+    monkeypatch.chdir(tmp_path)
+    source, out, listed = (tmp_path / name for name in ("x.csv", "o.csv", "bad.csv"))
+    source.write_text(BAD["x.csv"][0])
+    listed.write_text("mine")
+    with pytest.raises(OutputError, match="exists; choose another --bad-rows, or use --force"):
+        predict_file(folders(), source, out, bad_rows=listed)
+    for taken, whose in (("./x.csv", "the input"), ("o.csv", "the output")):
+        with pytest.raises(OutputError, match=whose):
+            predict_file(folders(), source, out, bad_rows=taken, force=True)
+    with pytest.raises(OutputError, match="the input"):
+        predict_file(folders(), tmp_path / "x*", out, bad_rows=source, force=True)
+    assert (source.read_text(), listed.read_text()) == (BAD["x.csv"][0], "mine")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["bad.csv", "x.csv"]
+
+    out.write_text("mine, too")
+    stop(True)
+    with pytest.raises(KeyboardInterrupt):
+        predict_file(folders(), source, out, bad_rows=listed, force=True)
+    assert listed.read_text() == "mine"
+    stop(False)
+    assert predict_file(folders(), source, out, bad_rows=listed).resumed == 6
+    assert read_table(listed).columns["line"] == ["4", "5"]
+
+
 def test_columns_that_the_input_has_get_a_number(folders, tmp_path):
     (tmp_path / "x.csv").write_text("text,score,score 2\ngood,5,6\n")
     result = predict_file(folders(), tmp_path / "x.csv", tmp_path / "o.csv")

@@ -129,7 +129,11 @@ IGNORED: dict[str, tuple[IgnoredOptions, ...]] = {
     "finetune": (_STEPS,),
     "ternarize": (_STEPS,),
     "predict": (
-        IgnoredOptions(("force",), "without --output", lambda given: given["output"] is None),
+        IgnoredOptions(
+            ("force",),
+            "without --output or --bad-rows",
+            lambda given: given["output"] is None and given["bad_rows"] is None,
+        ),
         IgnoredOptions(("strict", "bad_rows"), "without --input", lambda given: given["input"] is None),
         IgnoredOptions(("pair",), "with --context", lambda given: given["context"] is not None),
         _ORACLE,
@@ -521,7 +525,9 @@ class AnswerOptions(OptionGroup):
     bad_rows: Path | None = option(
         OUTPUT, "File to list the rows of --input that cannot be read: line and reason, as CSV, TSV or JSONL.", "FILE"
     )
-    force: bool = option(OUTPUT, "Replace an existing --output and discard an unfinished one.", default=False)
+    force: bool = option(
+        OUTPUT, "Replace an existing --output or --bad-rows, and discard an unfinished output.", default=False
+    )
     null_threshold: float | None = option(
         OUTPUT,
         'Questions: abstain if "no answer" scores higher than the best answer by more than this. '

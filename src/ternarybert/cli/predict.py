@@ -85,12 +85,21 @@ def _answer(model: Model, texts: list[str], source: InputOptions, show: Callable
 
 
 def _answer_file(model: Model, source: InputOptions, answers: AnswerOptions) -> None:
-    from ternarybert.runtime.predict_file import NoAnswer, bad_rows_file, predict_file, predict_rows
+    from ternarybert.data.locations import open_location
+    from ternarybert.runtime.predict_file import (
+        NoAnswer,
+        bad_rows_file,
+        check_bad_rows_file,
+        predict_file,
+        predict_rows,
+    )
 
     assert source.input is not None
     how: dict[str, Any] = {"text": source.text, "text_pair": source.text_pair, "strict": source.strict}
     if answers.output is None:
         show = _printer(answers)
+        if answers.bad_rows is not None:
+            check_bad_rows_file(answers.bad_rows, open_location(source.input), force=answers.force)
         with nullcontext() if answers.bad_rows is None else bad_rows_file(answers.bad_rows) as on_bad_row:
             for _, text, answer in predict_rows(model, source.input, **how, on_bad_row=on_bad_row):
                 if isinstance(answer, NoAnswer):

@@ -28,7 +28,7 @@ from ternarybert.data.writers import Answered, ArrowTypes, answer_writer, format
 from ternarybert.errors import DataError, OutputError, suggest
 from ternarybert.runtime.model import Answerer, Classifier, Model
 from ternarybert.runtime.results import Answer, Label, Labels, Number
-from ternarybert.storage import ResumableFile, replace_file
+from ternarybert.storage import ResumableFile, check_output_file, replace_file
 
 if TYPE_CHECKING:
     from ternarybert.runtime.text import Text
@@ -94,12 +94,20 @@ def predict_file(
     TSV or JSON lines) lists all of them; with `strict` the first one is an error.
 
     An output that exists is refused, and an unfinished one of the same call is resumed; `force` replaces the former and
-    drops the latter. `progress` is called when the output is opened and after every write.
+    drops the latter. A file `bad_rows` that exists is refused, too. `progress` is called when the output is opened and
+    after every write.
     """
     rows, output = replace(open_location(input), strict=strict), Path(output)
     with _opened(model) as loaded, ExitStack() as stack:
         columns = _text_columns(loaded, rows, text, text_pair)
-        note = None if bad_rows is None else stack.enter_context(bad_rows_file(Path(bad_rows)))
+        note = None
+        if bad_rows is not None:
+            # An interrupted run with `force` is resumed without it, and may still replace what it was told to.
+            resumes = not force and output.exists()
+            if resumes:
+                check_output_file(output, force=False)
+            check_bad_rows_file(Path(bad_rows), rows, output, force=force or resumes)
+            note = stack.enter_context(bad_rows_file(Path(bad_rows)))
         on_progress = progress or (lambda result, share: None)
         run = _FilePrediction(loaded, rows, columns, note)
         return run.write(output, on_progress, all_scores=all_scores, force=force)
@@ -143,6 +151,17 @@ def _opened(model: Model | str | Path) -> Any:
     from ternarybert.runtime.load import load
 
     return load(model)
+
+
+def check_bad_rows_file(path: Path, rows: Rows, output: Path | None = None, *, force: bool) -> None:
+    """Refuse a list of bad rows that would replace what is read, the output or, without `force`, any other file."""
+    place = path.resolve()
+    if place in [one.path.resolve() for one in (rows, *(part.rows for part in rows.parts))]:
+        raise OutputError(f"{path} is the input; choose another --bad-rows")
+    if output is not None and place == output.resolve():
+        raise OutputError(f"{path} is the output, too; choose another --bad-rows")
+    if path.exists() and not force:
+        raise OutputError(f"{path} exists; choose another --bad-rows, or use --force to replace it")
 
 
 @contextmanager
