@@ -26,10 +26,14 @@ def bundle(
     *,
     options: BundleOptions,
 ) -> None:
-    """Write a packed model as one file, for C programs that load it from a path or from memory."""
-    from ternarybert.packed.bundle import write_bundle
+    """Write a packed model as one file, for C and JavaScript programs; Python reads the folder itself."""
+    from ternarybert.packed.bundle import embedder_settings, write_bundle
     from ternarybert.runtime.installed import local_folder
 
     with handle_errors():
-        size = write_bundle(local_folder(folder), out, force=options.force)
+        source = local_folder(folder)
+        size = write_bundle(source, out, force=options.force)
+        needed = embedder_settings(source)
     typer.echo(f"{out}: {size:,} bytes, weights, configuration and vocabulary")
+    for setting in needed:
+        typer.echo(f"ternarybert: note: for Python's vectors pass {setting}", err=True)
