@@ -113,7 +113,8 @@ export class Engine {
 
   /** @param {number} size */
   allocate(size) {
-    const place = this.functions.malloc(size || 1);
+    // WebAssembly would take the lower 32 bits of a size. What it returns is signed: negative from 2 GiB on.
+    const place = size > 0xffffffff ? 0 : this.functions.malloc(size || 1) >>> 0;
     if (!place) throw errorOf(4, "out of memory");
     return place;
   }
@@ -155,10 +156,11 @@ export class Engine {
     if (status) throw errorOf(status, this.text(this.errorPlace));
   }
 
-  /** A string that ends with a zero. @param {number} place */
+  /** A string that ends with a zero. @param {number} place as a function returned it */
   text(place) {
     const bytes = this.bytes;
-    return TEXT.decode(bytes.subarray(place, bytes.indexOf(0, place)));
+    const start = place >>> 0;
+    return TEXT.decode(bytes.subarray(start, bytes.indexOf(0, start)));
   }
 
   /**

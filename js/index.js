@@ -185,8 +185,8 @@ export class TernaryModel {
       engine.call("tb_tokenize", this.#handle, place, tokens);
       const [count, truncated, ids, types] = engine.integers(tokens, 4);
       const result = {
-        ids: engine.integers(ids, count),
-        types: engine.integers(types, count),
+        ids: engine.integers(ids >>> 0, count),
+        types: engine.integers(types >>> 0, count),
         truncated: truncated === 1,
       };
       engine.functions.tb_tokens_free(tokens);
