@@ -6,6 +6,7 @@
 #include <cstdio>
 #include <exception>
 #include <new>
+#include <stdexcept>
 
 namespace tb {
 
@@ -21,6 +22,8 @@ template <class Function> int guarded(tb_error *error, Function f) {
   } catch (const Failure &failure) {
     return report(error, failure.status, failure.message);
   } catch (const std::bad_alloc &) {
+    return report(error, TB_ERROR_MEMORY, "out of memory");
+  } catch (const std::length_error &) { // more elements than a vector or string can have
     return report(error, TB_ERROR_MEMORY, "out of memory");
   } catch (const std::exception &exception) {
     return report(error, TB_ERROR_MEMORY, exception.what());

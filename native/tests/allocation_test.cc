@@ -3,6 +3,7 @@
 //
 // `allocation_test BUNDLE...`: the models whose texts are answered. malloc and its relatives, which JSON and results
 // use, are counted where the linker can replace them.
+#include "../src/guarded.h"
 #include "check.h"
 #include "random_model.h"
 
@@ -13,6 +14,7 @@
 #include <iterator>
 #include <new>
 #include <string>
+#include <vector>
 
 namespace {
 
@@ -256,9 +258,18 @@ void check_texts(const char *path, int threads) {
   if (threads == 1) CHECK(live == before);
 }
 
+// A vector refuses such a size itself, by another exception than that of memory that is out.
+void check_more_than_fits() {
+  volatile size_t size = static_cast<size_t>(-1);
+  tb_error error;
+  CHECK(tb::guarded(&error, [&] { std::vector<char>().reserve(size); }) == TB_ERROR_MEMORY);
+  CHECK(std::strcmp(error.message, "out of memory") == 0);
+}
+
 } // namespace
 
 int main(int count, char **arguments) {
+  check_more_than_fits();
   for (const int threads : {1, 3}) {
     check_create(threads);
     check_run(threads, 2);
