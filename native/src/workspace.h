@@ -93,9 +93,11 @@ public:
     most_lent_ = lent_;
   }
   size_t free() const {
-    const std::lock_guard<std::mutex> lock(mutex_);
+    const std::unique_lock<std::mutex> lock = this->lock();
     return free_.size();
   }
+  // For tests: what threads do for a moment, and one that fork() left behind does for ever.
+  std::unique_lock<std::mutex> lock() const { return std::unique_lock<std::mutex>(mutex_); }
 
 private:
   static constexpr int kTries = 100; // some microseconds
