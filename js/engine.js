@@ -95,6 +95,9 @@ export class Engine {
   /** @param {import("./index.js").LoadOptions} options */
   static async create(options) {
     const module = await moduleOf(options);
+    const names = WebAssembly.Module.exports(module).map(({ name }) => name);
+    if (!["memory", "_initialize", "malloc", "tb_open_memory"].every((name) => names.includes(name)))
+      throw new TernaryBertError("EngineError", "this WebAssembly module is not the engine of the package");
     try {
       return new Engine(await WebAssembly.instantiate(module, IMPORTS));
     } catch (error) {

@@ -37,3 +37,15 @@ export class TernaryBertError extends Error {
 export function errorOf(status, message) {
   return new TernaryBertError(/** @type {import("./index.js").ErrorName} */ (NAMES[status] ?? "EngineError"), message);
 }
+
+/** The beginning of any value, for a message; JSON does not have all of them. @param {unknown} value */
+export function shown(value) {
+  let text;
+  try {
+    text = JSON.stringify(value) ?? String(value);
+  } catch {
+    // An object that contains itself, for example.
+    text = typeof value === "bigint" ? `${value}n` : Object.prototype.toString.call(value);
+  }
+  return text.length > 80 ? `${text.slice(0, 80)}...` : text;
+}

@@ -1,7 +1,7 @@
 // Packed models on the reader's machine: `load` a bundled file (`ternarybert bundle`), then classify, embed, find
 // entities, answer questions. Methods return at once with the answer; call them in a Web Worker to keep a page fluid.
 import { Engine, kernels } from "./engine.js";
-import { TernaryBertError } from "./errors.js";
+import { shown, TernaryBertError } from "./errors.js";
 import { readBytes } from "./source.js";
 
 export { kernels, TernaryBertError };
@@ -209,7 +209,7 @@ function asTexts(inputs) {
   return inputs.map((input) => {
     const parts = typeof input === "string" ? [input] : input;
     if (!Array.isArray(parts) || parts.length < 1 || parts.length > 2 || parts.some((part) => typeof part !== "string"))
-      throw new TernaryBertError("InputError", `a text is a string, or two strings in a list: ${JSON.stringify(input)}`);
+      throw new TernaryBertError("InputError", `a text is a string, or two strings in a list: ${shown(input)}`);
     return /** @type {[string, string?]} */ ([...parts]);
   });
 }
@@ -222,8 +222,8 @@ function asTexts(inputs) {
  */
 function many(input, f) {
   if (typeof input === "string") return f(asTexts([input]))[0];
-  const inputs = /** @type {readonly Input[]} */ (input);
-  return inputs.length === 0 ? [] : f(asTexts(inputs));
+  if (!Array.isArray(input)) throw new TernaryBertError("InputError", `texts are a string or a list, not ${shown(input)}`);
+  return input.length === 0 ? [] : f(asTexts(input));
 }
 
 /** Places in a string, from increasing places in its UTF-8 form. @param {string} text @param {number[]} places */

@@ -1,23 +1,24 @@
 // The bytes of a file or an address, in browsers and elsewhere, with progress.
-import { TernaryBertError } from "./errors.js";
+import { shown, TernaryBertError } from "./errors.js";
 
 // Node, Deno and Bun all have Node's modules.
 export const HAS_FILES = typeof process !== "undefined" && Boolean(process.versions?.node);
 // Not written into the import: bundlers for browsers look for what is, and fail.
 const FILES = "node:fs/promises";
 
-/** @param {string} text */
-function isAddress(text) {
-  return /^[a-z][a-z0-9+.-]+:/i.test(text) && URL.canParse(text);
-}
-
 /** @param {string | URL} source */
 export function placeOf(source) {
   if (source instanceof URL) return source;
-  if (isAddress(source)) return new URL(source);
-  if (HAS_FILES) return source;
+  if (typeof source !== "string")
+    throw new TernaryBertError("ArgumentError", `a path, an address or bytes are needed, not ${shown(source)}`);
+  if (HAS_FILES && !/^[a-z][a-z0-9+.-]+:/i.test(source)) return source;
   const base = typeof document === "undefined" ? globalThis.location?.href : document.baseURI;
-  return new URL(source, base);
+  try {
+    return new URL(source, base);
+  } catch {
+    if (HAS_FILES) return source; // a file's name may look like an address
+    throw new TernaryBertError("ReadError", `${source} is not an address`);
+  }
 }
 
 /**

@@ -2,6 +2,7 @@
 import assert from "node:assert/strict";
 import { createHash } from "node:crypto";
 import { test } from "node:test";
+import { pathToFileURL } from "node:url";
 
 import { load, TernaryBertError } from "../index.js";
 import { bits, bytesOf, expected, KERNELS, pathOf } from "./models.js";
@@ -54,10 +55,25 @@ test("files and addresses that cannot be read", async () => {
   await refused(() => load(pathOf("nothing")), "ReadError", /nothing\.tbert/);
   await refused(() => load("http://127.0.0.1:1/m.tbert"), "ReadError");
   await refused(() => load(pathOf("classifier"), { wasm: pathOf("classifier") }), "EngineError", /compile/);
+  const foreign = new Uint8Array([0, 0x61, 0x73, 0x6d, 1, 0, 0, 0]); // an empty module
+  for (const wasm of [foreign, new WebAssembly.Module(foreign)])
+    await refused(() => load(pathOf("classifier"), { wasm }), "EngineError", /not the engine/);
+  await refused(() => load(pathOf("classifier"), { wasm: /** @type {any} */ (3) }), "ArgumentError", /3/);
+  for (const source of [undefined, null, 3, {}, 10n, new Float32Array(1e6)])
+    await refused(() => load(/** @type {any} */ (source)), "ArgumentError", /^.{0,80}bytes are needed.{0,99}$/);
   await refused(() => load(pathOf("classifier"), { kernel: /** @type {any} */ ("avx2") }), "KernelError", /avx2/);
   const stopped = new AbortController();
   stopped.abort();
   await assert.rejects(load(pathOf("classifier"), { signal: stopped.signal }), { name: "AbortError" });
+});
+
+test("addresses without URL.canParse, as in Node 18", async (t) => {
+  const { canParse } = URL;
+  t.after(() => (URL.canParse = canParse));
+  URL.canParse = undefined;
+  for (const address of ["http://127.0.0.1:1/m.tbert", "ab:c", "http://[/m.tbert"])
+    await refused(() => load(address), "ReadError");
+  assert.equal((await load(pathToFileURL(pathOf("classifier")).href)).task, "classify");
 });
 
 test("calls that cannot be answered", async () => {
@@ -65,6 +81,12 @@ test("calls that cannot be answered", async () => {
   await refused(() => model.entities("a"), "UnsupportedModelError", /label words/);
   await refused(() => model.answer("a", "b"), "UnsupportedModelError", /answer questions/);
   await refused(() => model.classify(/** @type {any} */ ([3])), "InputError", /3/);
+  await refused(() => model.classify(/** @type {any} */ ([10n])), "InputError", /10n/);
+  const circle = [];
+  circle.push(circle);
+  for (const wrong of [undefined, null, 3, {}, 10n, [circle]])
+    for (const call of ["classify", "logits", "embed", "tokenize", "entities"])
+      await refused(() => model[call](wrong), "InputError", /text/);
   await refused(() => model.classify(/** @type {any} */ ([["a", "b", "c"]])), "InputError");
   await refused(() => model.embed("a", { pooling: /** @type {any} */ ("max") }), "ArgumentError", /max/);
   await refused(() => load(pathOf("classifier"), { maxLength: 4 }), "ArgumentError", /5 to 64/);
