@@ -2,6 +2,7 @@
 
 import os
 import platform
+import re
 import shutil
 import subprocess
 import sys
@@ -46,6 +47,20 @@ def test_a_missing_library_says_what_to_do(monkeypatch):
     monkeypatch.setattr(native, "_FILE_NAME", "nowhere.so")
     with pytest.raises(NativeLibraryError, match="pip install"):
         native.library_path()
+
+
+@pytest.mark.linux_only("reads an ELF file")
+def test_the_library_is_hardened():
+    """native/CMakeLists.txt says what for. Of stacks that are not executable the compilers take care."""
+    command = ["readelf", "--wide", "--program-headers", "--dynamic", "--dyn-syms", native.library_path()]
+    environment = os.environ | {"LC_ALL": "C"}
+    shown = subprocess.run(command, capture_output=True, text=True, check=True, env=environment).stdout
+    segments = {line.split()[0]: line.split()[6:-1] for line in shown.splitlines() if line.startswith("  GNU_")}
+    assert segments["GNU_RELRO"] == ["R"]
+    assert segments["GNU_STACK"] == ["RW"]
+    assert re.search(r"\(FLAGS\) .*\bBIND_NOW\b|\(BIND_NOW\)|\(FLAGS_1\) .*\bNOW\b", shown)
+    assert "(TEXTREL)" not in shown
+    assert re.search(r" UND __stack_chk_fail\b", shown)
 
 
 def test_without_a_compiler_the_build_says_what_to_install(tmp_path):
