@@ -1,7 +1,7 @@
 """Killed at any file event, or out of space there: nothing that was complete is lost, and the next run mends the rest.
 
-Predictions, vectors, tables, reports, model cards, packed and plain folders, bundles, exports, the index of a search,
-submissions, the augmentation's cache, comparisons; checkpoints: training/test_trainer.py.
+Predictions, vectors, tables, reports, pictures, model cards, packed and plain folders, bundles, exports, the index of a
+search, submissions, the augmentation's cache, comparisons; checkpoints: training/test_trainer.py.
 """
 
 import shutil
@@ -12,6 +12,7 @@ import pytest
 from ternarybert import packed
 from ternarybert.augment.neighbors import embedding_neighbors
 from ternarybert.augment.training_data import augment_dataset
+from ternarybert.bench.report import draw as draw_times
 from ternarybert.compare.cells import make_cells
 from ternarybert.compare.run import ComparisonFolder
 from ternarybert.data import load_table
@@ -20,15 +21,17 @@ from ternarybert.data.submission import add_to_archive, check_archive
 from ternarybert.data.writers import write_table
 from ternarybert.export import export_model
 from ternarybert.packed.bundle import read_bundle, write_bundle
-from ternarybert.packed.hf_folder import tokenizer_files, write_plain
+from ternarybert.packed.hf_folder import tokenizer_files, unpack_to_float, write_plain
 from ternarybert.report.build import link_figures
 from ternarybert.report.page import Page, Picture, write_page
+from ternarybert.report.weights import draw as draw_weights
 from ternarybert.runtime import load
 from ternarybert.runtime import predict_file as prediction
 from ternarybert.runtime.encode_file import encode_file
 from ternarybert.search import VectorIndex
 from tests.crashes import at_every_event, at_sizes
 from tests.embedders import packed_embedder
+from tests.packed.models import random_model
 from tests.runtime.folders import save_student
 
 pytestmark = pytest.mark.linux_only("processes are forked and limited")
@@ -150,6 +153,34 @@ def test_reports(tmp_path, crashes):
         write_page(folder, old)
         assert names(folder.parent) == ["report/report.html"]
         assert (folder / "report.html").read_bytes() == before
+
+
+@pytest.mark.parametrize("kind", ["inspect", "bench"])
+def test_pictures(tmp_path, crashes, kind):
+    """The picture of `--plot` is the older one or the new one."""
+    out = tmp_path / "out" / "plot.png"
+    model = random_model()
+    engine = {"name": "ternarybert", "failed": None, "ratios": {"1x8": None}, "ms": {"1x8": 2.5}}
+    timed = {"model": "tiny", "threads": 1, "batches": ["1x8"], "engines": [engine]}
+
+    def work():
+        if kind == "inspect":
+            draw_weights(out, model, unpack_to_float(model), "tiny")
+        else:
+            draw_times(timed, out)
+
+    work()
+    new = out.read_bytes()
+    assert len(new) > 1000
+    out.write_bytes(b"old")
+    ended = 0
+    for _ in crashes(work, out.parent):
+        ended += 1
+        assert out.read_bytes() in (b"old", new)
+        out.write_bytes(b"old")
+    work()
+    assert ended
+    assert names(out.parent) == ["plot.png"]
 
 
 def test_model_cards(tmp_path, crashes):

@@ -153,7 +153,7 @@ def test_pictures_of_other_levels(tmp_path, teacher, bits, levels):
 
 
 def test_a_picture_that_cannot_be_written(folder, teacher, tmp_path):
-    for name in ("nowhere/weights.png", "weights.docx"):
+    for name in ("p/config.json/weights.png", "weights.docx"):
         code, _, err = command("inspect", folder, "--against", teacher, "--plot", tmp_path / name)
         assert code == 2
         assert name in err

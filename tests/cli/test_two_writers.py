@@ -27,12 +27,14 @@ COMMANDS = {
     "finetune": lambda table, out, encoder, **_: ["finetune", encoder, "--train", table, "-o", out, *COLUMNS],
     "ternarize": lambda table, out, teacher, **_: ["ternarize", teacher, "--train", table, "-o", out, *COLUMNS],
     "pack": lambda out, model, **_: ["pack", model, out],
+    "export": lambda out, model, **_: ["export", model, "--to", "onnx", "-o", out],
     "unpack": lambda out, model, **_: ["unpack", model, out],
     "augment": lambda table, out, encoder, **_: ["augment", out, "--train", table, "--embeddings", encoder, *COLUMNS],
     "compare": lambda table, out, teacher, **_: ["compare", teacher, "--train", table, "-o", out, *COLUMNS],
     "reproduce": lambda out, encoder, **_: ["reproduce", "main", "--model", encoder, "--task", "rte", "-o", out],
     "report": lambda out, model, **_: ["report", model, "-o", out],
     "bench": lambda out, model, **_: ["bench", model, "--engine", "ternarybert", "--plot", out],
+    "inspect": lambda out, model, teacher, **_: ["inspect", model, "--against", teacher, "--plot", out],
     "encode": lambda table, out, embedder, **_: ["encode", table, "--model", embedder, "-o", out, *COLUMNS[:2]],
     "bundle": lambda out, model, **_: ["bundle", model, out],
     "evaluate": lambda out, model, **_: ["evaluate", model, "--task", "rte", "--submission", out],
@@ -42,7 +44,8 @@ COMMANDS = {
 
 @pytest.mark.parametrize("name", COMMANDS)
 def test_the_second_of_two_runs_is_refused(fails, busy, tmp_path, table, encoder, teacher, student, embedder, name):
-    suffix = {"predict": ".csv", "augment": ".csv", "bench": ".png", "encode": ".npy", "evaluate": ".zip"}.get(name, "")
+    suffixes = {"predict": ".csv", "augment": ".csv", "inspect": ".png", "bench": ".png"}
+    suffix = (suffixes | {"encode": ".npy", "evaluate": ".zip"}).get(name, "")
     out = tmp_path / f"taken{suffix}"
     busy(out)
     before = sorted(path.name for path in tmp_path.rglob("*"))

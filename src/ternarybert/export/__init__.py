@@ -21,7 +21,7 @@ from ternarybert.runtime.installed import is_hub_id, model_folder
 from ternarybert.runtime.load import load, network_of
 from ternarybert.runtime.model import Model
 from ternarybert.runtime.network import Network, Output
-from ternarybert.storage import replace_file
+from ternarybert.storage import lock_output, named_folder, replace_file
 
 FORMATS = ("onnx", "gguf")
 _ONNX_OUTPUTS = {Output.LOGITS: "logits", Output.TOKEN_LOGITS: "token_logits", None: "hidden"}
@@ -58,6 +58,13 @@ def export_model(
     # A model of the hub is in its cache, which is not a place for our files.
     beside = Path(Path(folder).name.partition("@")[0]) if is_hub_id(folder) else source
     target = beside if output is None else Path(output)
+    with lock_output(named_folder(target)):  # files of two models would be mixed
+        return _export(source, target, to, texts, gguf_type, force=force)
+
+
+def _export(
+    source: Path, target: Path, to: str, texts: Sequence[str] | None, gguf_type: str | None, *, force: bool
+) -> list[ExportedFile]:
     content = packed.read(source)
     network = network_of(content)
     settings = {} if target == source else _settings(source, content.config)

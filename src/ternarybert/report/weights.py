@@ -24,6 +24,7 @@ from ternarybert.families import find_matrix
 from ternarybert.packed import PackedModel, PackedTensor
 from ternarybert.report.charts import STYLE, WIDTH, Picture, level_colors, picture
 from ternarybert.report.collect import FEW_LEVELS, Floats
+from ternarybert.storage import replace_file
 
 _SHOWN = {"w_e": "word embedding", "w_q": "query", "w_1": "feed-forward in", "w_2": "feed-forward out"}
 _SAMPLE = 1 << 21  # weights per panel; more would not change its shape
@@ -50,7 +51,8 @@ def draw(path: Path, model: PackedModel, before: Mapping[str, Floats], title: st
     if model.bits.split("-")[:2] != ["8", "8"]:
         figure.supxlabel(_CAPTION, fontsize=9)
     try:
-        figure.savefig(path, dpi=150)
+        with replace_file(path) as draft:
+            figure.savefig(draft, dpi=150)
     except (OSError, ValueError) as error:  # no such folder, or an unsupported format
         raise PackedError(f"cannot write {path}: {error}") from error
 
