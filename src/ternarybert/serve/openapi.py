@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import msgspec
@@ -21,6 +22,13 @@ _FAILURES = {
     "424": "The model cannot do this",
     "429": "Overloaded; try again after Retry-After seconds",
     "503": "There was no answer in time",
+}
+_RETRY = ("429", "503")
+_RETRY_AFTER = {"Retry-After": {"description": "Seconds to wait", "schema": {"type": "integer"}}}
+_KEYS = {
+    "key": {"type": "http", "scheme": "bearer"},
+    "header": {"type": "apiKey", "in": "header", "name": "x-api-key"},
+    "password": {"type": "http", "scheme": "basic"},
 }
 _GETS: dict[str, tuple[str, str, Any]] = {
     "/": ("The page", "text/html", {"type": "string"}),
@@ -46,6 +54,7 @@ def openapi_document() -> dict[str, Any]:
         replies = [schema_of[str(kind)] for kind in route.replies]
         reply = replies[0] if len(replies) == 1 else {"anyOf": replies}
         paths[route.path] = {"post": _operation(route.path, route.summary, reply, body=schema_of[str(route.body)])}
+    paths["/"] = {"post": _operation("/", "The route that fits the model", {}, body={"type": "object"})}
     for path, (summary, media, kind) in _GETS.items():
         schema = kind if isinstance(kind, dict) else schema_of[str(kind)]
         paths.setdefault(path, {})["get"] = _operation(path, summary, schema, media=media)
@@ -58,8 +67,8 @@ def openapi_document() -> dict[str, Any]:
             "license": {"name": "Apache-2.0", "identifier": "Apache-2.0"},
         },
         "paths": paths,
-        "components": {"schemas": components, "securitySchemes": {"key": {"type": "http", "scheme": "bearer"}}},
-        "security": [{}, {"key": []}],
+        "components": {"schemas": components, "securitySchemes": _KEYS},
+        "security": [{}, *({name: []} for name in _KEYS)],
     }
 
 
@@ -71,12 +80,16 @@ def _operation(
     codes = _FAILURES if body is not None else {code: _FAILURES[code] for code in ("401", "404")}
     if path == "/health":
         codes = {"503": "The server does not work"}
+    identity = re.sub(r"\W+", "_", path).rstrip("_")
     operation: dict[str, Any] = {
         "summary": summary,
-        "operationId": f"{'post' if body is not None else 'get'}{path.replace('/', '_').strip('{}')}",
+        "operationId": ("get" if body is None else "post") + identity,
         "responses": {
             "200": {"description": summary, "content": {media: {"schema": reply}}},
-            **{code: {"description": text, "content": failed} for code, text in codes.items()},
+            **{
+                code: {"description": text, "content": failed} | ({"headers": _RETRY_AFTER} if code in _RETRY else {})
+                for code, text in codes.items()
+            },
         },
     }
     if body is not None:
