@@ -1,6 +1,7 @@
 import pytest
 
 from ternarybert.runtime import load
+from tests.runtime.folders import save_student
 
 from .running import MODELS, RunningServer, folder_arguments, save_models
 
@@ -9,6 +10,13 @@ from .running import MODELS, RunningServer, folder_arguments, save_models
 def served_folder(shared_folder):
     """A folder with a packed model of every kind."""
     return shared_folder("served", save_models)
+
+
+@pytest.fixture(scope="session")
+def slow_folder(shared_folder):
+    """An embedder of MiniLM's shape: hundreds of texts take it most of a second on any machine."""
+    shape = {"hidden_size": 384, "num_hidden_layers": 6, "num_attention_heads": 12, "intermediate_size": 1536}
+    return shared_folder("slow", lambda folder: save_student(folder, "Model", **shape))
 
 
 @pytest.fixture(scope="session")

@@ -141,18 +141,35 @@ def test_slow_clients_are_disconnected_and_hold_up_nobody(served_folder):
             connection.close()
 
 
-def test_clients_that_do_not_read_are_disconnected(served_folder):
-    """Answers of megabytes that nobody takes do not stay in memory."""
+def silent_clients(server, count):
+    """Ask for answers of megabytes and read nothing."""
     body = json.dumps({"inputs": ["the film was good " * 10] * 190, "truncate": True}).encode()
     request = HEAD + b"content-length: %d\r\n\r\n" % len(body) + body
+    for _ in range(count):
+        client = socket.socket()
+        client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        client.connect(("127.0.0.1", server.port))
+        client.sendall(request.replace(b"/embed ", b"/embed_all "))
+        yield client
+
+
+def test_unread_answers_count(served_folder):
+    """Their sizes are limited together, so clients that read nothing cannot fill the memory."""
+    with RunningServer(served_folder / "embedder", "--max-body", 100_000) as server:  # 16 MB for bodies and answers
+        clients = list(silent_clients(server, 12))
+        end = time.monotonic() + 30
+        while server.metric("te_request_failure") < 4:
+            assert time.monotonic() < end
+        for client in clients:
+            client.close()
+        while server.post("/embed", {"inputs": "x"})[0] != 200:  # it is as before
+            assert time.monotonic() < end
+
+
+def test_clients_that_do_not_read_are_disconnected(served_folder):
+    """Answers of megabytes that nobody takes do not stay in memory."""
     with RunningServer(served_folder / "embedder", "--timeout", 5) as server:
-        clients = []
-        for _ in range(4):
-            client = socket.socket()
-            client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
-            client.connect(("127.0.0.1", server.port))
-            client.sendall(request.replace(b"/embed ", b"/embed_all "))
-            clients.append(client)
+        clients = list(silent_clients(server, 4))
         process = psutil.Process(server.process.pid)
         connections = lambda: [c for c in process.net_connections("tcp") if c.status == psutil.CONN_ESTABLISHED]  # noqa: E731
         end = time.monotonic() + 30

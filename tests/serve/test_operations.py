@@ -26,7 +26,7 @@ from tests.cli.shell import command
 from .running import RunningServer
 from .test_batching import sentences
 
-HEAVY = {"inputs": sentences(300), "truncate": True}
+HEAVY = {"inputs": sentences(900), "truncate": True}
 
 
 def until(condition, seconds=20):
@@ -57,7 +57,7 @@ def locked(request, served_folder, tmp_path_factory):
     if request.param == "option":
         arguments += ["--api-key", KEY]
     elif request.param == "variable":
-        environment[API_KEY_VARIABLE] = KEY
+        environment[API_KEY_VARIABLE] = f"{KEY}\n"  # as secrets often end
     else:
         path = tmp_path_factory.mktemp("key") / "key"
         path.write_text(f"{KEY}\n")
@@ -68,7 +68,8 @@ def locked(request, served_folder, tmp_path_factory):
 
 def test_without_the_key_every_route_but_health_is_401(locked):
     assert locked.send("GET", "/health")[0] == 200
-    wrong = [{}, {"authorization": "Bearer wrong"}, {"authorization": f"Bearer {KEY}x"}, {"authorization": "Basic ???"}]
+    given = ("Bearer wrong", f"Bearer {KEY}x", "Basic ???", "Basic \u00e9", "Basic /w==", "Digest x", "Basic")
+    wrong = [{}, *({"authorization": value} for value in given)]
     for method, path in ROUTES:
         for headers in wrong:
             status, found, error = locked.send(method, path, {"inputs": "x"} if method == "POST" else None, headers)
@@ -92,8 +93,8 @@ def test_limits(served_folder):
         assert server.post("/embed", {"inputs": []})[0] == 400
 
 
-def test_overload_is_refused_quickly_and_forgotten(served_folder):
-    with RunningServer(served_folder / "embedder", "--max-requests", 4) as server:
+def test_overload_is_refused_quickly_and_forgotten(slow_folder):
+    with RunningServer(slow_folder, "--max-requests", 4) as server:
         statuses, refused = [], []
 
         def ask(_):
@@ -116,16 +117,16 @@ def test_overload_is_refused_quickly_and_forgotten(served_folder):
 def full_server(folder, *arguments, **headers):
     """A server that answers one request and takes no other meanwhile."""
     slow = ["--max-requests", 1, "--max-batch-tokens", 16]
-    with RunningServer(folder / "embedder", *slow, *arguments) as server, ThreadPoolExecutor(1) as pool:
-        long = pool.submit(server.post, "/embed", HEAVY | {"inputs": HEAVY["inputs"] * 3}, headers=headers)
+    with RunningServer(folder, *slow, *arguments) as server, ThreadPoolExecutor(1) as pool:
+        long = pool.submit(server.post, "/embed", HEAVY, headers=headers)
         until(lambda: server.metric("te_queue_size", headers) > 0)
         yield server
         assert not long.done(), "the request that fills the server was answered too soon for this test"
 
 
-def test_a_refused_request_leaves_its_connection_open(served_folder):
+def test_a_refused_request_leaves_its_connection_open(slow_folder):
     """Its body is read and ignored, however it is cut; what comes after it is answered."""
-    with full_server(served_folder) as server:
+    with full_server(slow_folder) as server:
         sent = (
             b"POST /embed HTTP/1.1\r\nhost: x\r\nx-request-id: a.1\r\ncontent-length: 18\r\n\r\n",
             b'{"inputs"',
@@ -149,32 +150,34 @@ def test_a_refused_request_leaves_its_connection_open(served_folder):
     assert (line["status"], line["route"]) == (429, "/embed")
 
 
-def test_a_full_server_still_asks_for_the_key(served_folder, tmp_path):
+def test_a_full_server_still_asks_for_the_key(slow_folder, tmp_path):
     (tmp_path / "key").write_text(KEY)
     right = {"authorization": f"Bearer {KEY}"}
-    with full_server(served_folder, "--api-key-file", tmp_path / "key", **right) as server:
-        assert server.post("/embed", {"inputs": "x"}, headers={"authorization": "Bearer wrong"})[0] == 401
+    with full_server(slow_folder, "--api-key-file", tmp_path / "key", **right) as server:
+        for wrong in ("Bearer wrong", "Basic \u00e9"):
+            assert server.post("/embed", {"inputs": "x"}, headers={"authorization": wrong})[0] == 401
         assert server.post("/embed", {"inputs": "x"}, headers=right)[0] == 429
 
 
-def test_a_request_that_takes_too_long(served_folder):
-    with RunningServer(served_folder / "embedder", "--timeout", 0.05) as server:
-        status, headers, error = server.post("/embed", HEAVY | {"inputs": HEAVY["inputs"] * 3})
+def test_a_request_that_takes_too_long(slow_folder):
+    with RunningServer(slow_folder, "--timeout", 0.05) as server:
+        status, headers, error = server.post("/embed", HEAVY)
         assert (status, error["error_type"]) == (503, "Timeout") and "retry-after" in headers
         until(lambda: server.metric("te_queue_size") == 0)
         assert server.post("/embed", {"inputs": "x"})[0] == 200
 
 
-def test_a_disconnect_cancels_what_is_queued(served_folder):
-    with RunningServer(served_folder / "embedder", "--max-batch-tokens", 64) as server:
-        body = json.dumps(HEAVY | {"inputs": HEAVY["inputs"] * 3}).encode()
+@pytest.mark.parametrize("more", [b"", b"P", b"GET /health HTTP/1.1\r\nhost: x\r\n\r\n"])
+def test_a_disconnect_cancels_what_is_queued(slow_folder, more):
+    with RunningServer(slow_folder, "--max-batch-tokens", 64) as server:
+        body = json.dumps(HEAVY).encode()
         request = (
             b"POST /embed HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n"
             % len(body)
         )
         for _ in range(5):
             client = socket.create_connection(("127.0.0.1", server.port))
-            client.sendall(request + body)
+            client.sendall(request + body + more)
             time.sleep(0.05)
             client.close()
         until(lambda: server.metric("te_queue_size") == 0)
@@ -182,13 +185,25 @@ def test_a_disconnect_cancels_what_is_queued(served_folder):
         assert server.metric("te_batch_next_size_sum") < 5 * 900
 
 
-def test_sigterm_finishes_what_was_accepted(served_folder):
-    with RunningServer(served_folder / "embedder", "--max-batch-tokens", 64) as server, ThreadPoolExecutor(4) as pool:
+def test_sigterm_finishes_what_was_accepted(slow_folder):
+    with RunningServer(slow_folder, "--max-batch-tokens", 64) as server, ThreadPoolExecutor(4) as pool:
         answers = [pool.submit(server.post, "/embed", HEAVY) for _ in range(4)]
         until(lambda: server.metric("te_queue_size") > 100)
         assert server.stop() == 0
         assert [answer.result()[0] for answer in answers] == [200] * 4
         assert server.logs[-1]["event"] == "stop"
+
+
+def test_what_is_not_ready_at_the_end_of_the_time_is_refused(slow_folder):
+    slow = ["--max-batch-tokens", 16, "--shutdown-timeout", 0]
+    with RunningServer(slow_folder, *slow) as server, ThreadPoolExecutor(1) as pool:
+        answer = pool.submit(server.post, "/embed", HEAVY, headers={"x-request-id": "a"})
+        until(lambda: server.metric("te_queue_size") > 100)
+        assert server.stop() == 0
+        status, headers, error = answer.result()
+        assert (status, error["error_type"], headers["x-request-id"]) == (503, "Timeout", "a")
+        [line] = [line for line in server.logs if line.get("id") == "a"]
+        assert line["status"] == 503
 
 
 def copied(source, target):
@@ -278,6 +293,42 @@ def test_a_killed_worker_is_replaced_and_the_others_go_on(served_folder):
         assert server.metric("te_embed_success") == 30  # nothing counted is lost
         assert server.stop() == 0
         assert not any(psutil.pid_exists(pid) for pid in workers[1:])
+
+
+@pytest.mark.linux_only("reads /proc")
+def test_a_worker_that_dies_again_and_again_takes_no_other_with_it(served_folder):
+    with RunningServer(served_folder / "embedder", "--workers", 2, "--threads", 1) as server:
+        supervisor = psutil.Process(server.process.pid)
+
+        def workers():
+            return {child.pid for child in supervisor.children()}
+
+        until(lambda: len(workers()) == 2)
+        steady, unlucky = sorted(workers())
+        time.sleep(2.1)  # both can start
+        for _ in range(7):
+            os.kill(unlucky, signal.SIGKILL)
+            while not (fresh := workers() - {steady, unlucky}):
+                time.sleep(0.01)
+            [unlucky] = fresh
+            assert steady in workers()
+        assert server.ok("/embed", {"inputs": "x"})
+        assert server.stop() == 0
+
+
+@pytest.mark.linux_only("reads /proc")
+def test_workers_that_cannot_start_end_the_server(served_folder, tmp_path):
+    folder = tmp_path / "model"
+    shutil.copytree(served_folder / "embedder", folder)
+    with RunningServer(folder, "--workers", 2, "--threads", 2) as server:  # so each worker reads the folder
+        supervisor = psutil.Process(server.process.pid)
+        until(lambda: server.ok("/embed", {"inputs": "x"}) and len(supervisor.children()) == 2)
+        time.sleep(2.1)
+        shutil.rmtree(folder)
+        for child in supervisor.children():
+            child.kill()
+        assert server.process.wait(30) != 0
+        until(lambda: any("end as soon as they start" in line for line in server.lines))
 
 
 def test_logs_have_ids_and_no_texts(served_folder):

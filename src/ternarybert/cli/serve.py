@@ -45,11 +45,11 @@ class NetworkOptions(OptionGroup):
             raise OptionError("--api-key and --api-key-file exclude each other")
         if self.api_key_file is not None:
             try:
-                given = [self.api_key_file.read_text(encoding="utf-8").strip()]
+                given = [self.api_key_file.read_text(encoding="utf-8")]
             except (OSError, UnicodeDecodeError) as error:
                 raise OptionError(f"cannot read --api-key-file {self.api_key_file}: {error}") from None
-        key = next((one for one in given if one is not None), None)
-        if key is not None and (not key.strip() or not key.isascii()):
+        key = next((one.strip() for one in given if one is not None), None)  # files and secrets end in a newline
+        if key is not None and (not key or not key.isascii()):
             raise OptionError("the API key is empty or not ASCII")
         return key
 

@@ -11,7 +11,6 @@ import hmac
 import re
 import time
 from base64 import b64decode
-from binascii import Error as Base64Error
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
 from http import HTTPStatus
@@ -32,10 +31,11 @@ from ternarybert.serve.served_model import RequestRecord
 from ternarybert.serve.settings import ServerSettings
 
 _PREFIX = re.compile(r"/models/([^/]+)(/.*)?")
-_REQUEST_ID = re.compile(r"[\w.-]{1,128}")
+_REQUEST_ID = re.compile(r"[\w.-]{1,128}", re.ASCII)
 _ONE_MODEL = "/v1/models/"
 _JSON = b"application/json"
-ON_DISCONNECT = "ternarybert.disconnect"  # key of the scope: what the protocol calls when the client goes away
+CONNECTION = "ternarybert.connection"  # key of the scope: the request's ServeProtocol
+_LARGE = 1 << 16  # bytes of an answer that counts as long as its client has not read it
 Headers: TypeAlias = Sequence[tuple[bytes, bytes]]
 _TIMED = ("embed", "predict", "rerank")
 _POLICY = "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; connect-src 'self'; img-src data:"
@@ -54,7 +54,7 @@ class ServeApp:
     def __init__(self, api: Api, settings: ServerSettings, metrics: ServerMetrics) -> None:
         self.api, self.settings, self.metrics = api, settings, metrics
         self.accepted = 0  # requests that have been read and wait for their answer
-        self.buffered = 0  # bytes of bodies in memory
+        self.buffered = 0  # bytes of bodies in memory, and of large answers
         page = files("ternarybert.serve").joinpath("page.html").read_bytes()
         document = msgspec.json.encode(openapi_document())
         self._posts = {route.path: PostEndpoint(self, route.body, route.handler) for route in ROUTES}
@@ -72,9 +72,7 @@ class ServeApp:
         self._show_model = GetEndpoint(lambda s: api.show_model(s["record"], s["path"].removeprefix(_ONE_MODEL)))
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer a request."""
-        if scope["type"] != "http":
-            return
+        """Answer a request. (server.py starts neither websockets nor lifespan events.)"""
         start = time.perf_counter()
         headers = dict(scope["headers"])
         identity, record = _request_id(headers), RequestRecord()
@@ -96,11 +94,25 @@ class ServeApp:
             await endpoint(scope, receive, answer)
         except ClientGone:
             record.gone = True
+        except asyncio.CancelledError:  # the time for a graceful end is up
+            record.stop()
+            failure = RequestFailure("Timeout", "the server is stopping", 503, retry_after=1)
         except Exception as error:
             failure = _failure_of(error, identity)
         if failure is not None and not begun and not record.gone:
             await Reply.of(failure, scope["path"]).send(answer, scope["method"])
         self._note(scope, record, failure, status, identity, time.perf_counter() - start)
+        if record.unread:
+            await self._wait_until_read(scope, record)
+
+    async def _wait_until_read(self, scope: Scope, record: RequestRecord) -> None:
+        """A large answer counts as long: clients that read nothing must not fill the memory."""
+        try:
+            await scope[CONNECTION].drained()
+        except asyncio.CancelledError:
+            pass  # the time for a graceful end is up
+        finally:
+            self.buffered -= record.unread
 
     def refusal(self, method: bytes, target: str, headers: Headers, reply_headers: Headers) -> bytes | None:
         """The response to a request that is one too many, if its headers say so; it is noted in metrics and log.
@@ -153,7 +165,7 @@ class ServeApp:
         if scheme.lower() == "basic":  # browsers ask for it; the name does not matter
             try:
                 given = b64decode(given).decode().partition(":")[2]
-            except (Base64Error, UnicodeDecodeError):
+            except ValueError:  # not Base64, not ASCII, not UTF-8
                 given = ""
         elif scheme.lower() != "bearer":
             given = headers.get(b"x-api-key", b"").decode("latin-1")
@@ -322,7 +334,15 @@ class PostEndpoint:
             "x-queue-time": f"{1000 * record.queue:.3f}",
             "x-inference-time": f"{1000 * record.inference:.3f}",
         }
+        if len(content) >= _LARGE:
+            self._check_buffered()
+            record.unread = len(content)
+            app.buffered += record.unread
         await Reply(content, "application/json", headers).send(send)
+
+    def _check_buffered(self) -> None:
+        if self._app.buffered > self._app.settings.max_buffered:
+            raise _overloaded()
 
     async def _accept(self, record: RequestRecord, body: bytes) -> bytes:
         self._admit()
@@ -356,8 +376,7 @@ class PostEndpoint:
                 app.buffered += len(part)
                 if size > limit:
                     raise RequestFailure("Validation", f"the body has more than {limit} bytes")
-                if app.buffered > app.settings.max_buffered:
-                    raise _overloaded()
+                self._check_buffered()
                 parts.append(part)
                 if not message.get("more_body"):
                     return parts[0] if len(parts) == 1 else b"".join(parts)
@@ -392,11 +411,11 @@ class RequestWatch:
         self._timer: asyncio.TimerHandle | None = None
 
     def __enter__(self) -> RequestWatch:
-        self._scope[ON_DISCONNECT] = partial(self._stop, "disconnect")
+        self._scope[CONNECTION].on_disconnect = partial(self._stop, "disconnect")
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._scope[ON_DISCONNECT] = None
+        self._scope[CONNECTION].on_disconnect = None
         if self._timer is not None:
             self._timer.cancel()
 

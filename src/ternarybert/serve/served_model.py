@@ -51,6 +51,7 @@ class RequestRecord:
     inference: float = 0.0
     cancelled: bool = False
     gone: bool = False  # there is no client to answer
+    unread: int = 0  # bytes of a large answer
     cancel: list[Callable[[], None]] = field(default_factory=list)
 
     def stop(self) -> None:

@@ -21,21 +21,21 @@ from functools import partial
 from typing import Any, NoReturn
 
 import uvicorn
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from ternarybert.errors import OptionError, TernaryBertError
 from ternarybert.runtime.engine import thread_count
 from ternarybert.serve import logs
-from ternarybert.serve.app import ON_DISCONNECT, Headers, ServeApp, with_cors
+from ternarybert.serve.app import ServeApp, with_cors
 from ternarybert.serve.logs import log
 from ternarybert.serve.metrics import ServerMetrics
+from ternarybert.serve.protocol import ServeProtocol
 from ternarybert.serve.routes import Api
 from ternarybert.serve.served_model import ServedModel
 from ternarybert.serve.settings import ServerSettings
 
-_HEADER_BYTES = 65536
 _SWITCH_SECONDS = 0.0005  # the engine's thread must not wait 5 ms, Python's default, for the event loop's
 _QUICK_DEATH, _MOST_QUICK_DEATHS = 2.0, 5
+_PAUSE, _LONGEST_PAUSE = 0.1, 1.0  # before a worker is started again that died quickly
 
 
 def run_server(settings: ServerSettings, ready: Callable[[str], None] = lambda _: None) -> None:
@@ -76,7 +76,7 @@ def serve_requests(
         http=partial(  # type: ignore[arg-type]
             ServeProtocol,
             refusal=app.refusal,
-            header_seconds=settings.read_timeout,
+            read_seconds=settings.read_timeout,
             write_seconds=settings.timeout,
         ),
         lifespan="off",
@@ -102,6 +102,9 @@ def serve_requests(
             asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, _reload_in_thread, models, metrics)
             signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGHUP})
         await server.serve([listening])
+        if tasks := set(server.server_state.tasks):  # cancelled by the end of --shutdown-timeout; they say so
+            await asyncio.wait(tasks, timeout=1)
+            await asyncio.sleep(0.1)
 
     loop = (config.get_loop_factory() or asyncio.new_event_loop)()
     asyncio.set_event_loop(loop)
@@ -152,7 +155,7 @@ class WorkerSupervisor:
             raise OptionError("--workers needs a system with fork; start one worker")
         self._settings, self._models, self._metrics, self._listening = settings, models, metrics, listening
         self._workers: dict[int, tuple[int, float]] = {}  # process id: its row of the metrics, when it started
-        self._quick_deaths = 0
+        self._quick_deaths, self._failed = 0, False
         metrics.use_row(settings.workers)
         if settings.threads != 1:  # an engine's threads do not exist in a forked process: each worker loads by itself
             for model in models.values():
@@ -168,13 +171,13 @@ class WorkerSupervisor:
         while self._workers:
             received = signal.sigwait(signals)
             if received == signal.SIGCHLD:
-                self._collect(before, stopping)
+                self._collect(before, stopping or self._failed)
             elif received == signal.SIGHUP:
                 self._reload()
             else:
                 stopping = True
                 self._signal(signal.SIGTERM)
-        if not stopping:
+        if self._failed:
             raise TernaryBertError("the workers end as soon as they start; the log says why")
 
     def _start(self, row: int, mask: Any) -> None:
@@ -205,11 +208,17 @@ class WorkerSupervisor:
             if stopping:
                 continue
             log.error("a worker ended", extra={"fields": {"worker": process, "status": status}})
-            quick = time.monotonic() - started < _QUICK_DEATH
+            now = time.monotonic()
+            quick = now - started < _QUICK_DEATH
             self._quick_deaths = self._quick_deaths + 1 if quick else 0
-            if self._quick_deaths >= _MOST_QUICK_DEATHS:
+            lives = any(now - other > _QUICK_DEATH for _, other in self._workers.values())
+            if self._quick_deaths >= _MOST_QUICK_DEATHS and not lives:  # none can start
+                self._failed = True
                 self._signal(signal.SIGTERM)
+                stopping = True
                 continue
+            if quick:
+                time.sleep(min(_LONGEST_PAUSE, _PAUSE * self._quick_deaths))
             self._metrics.add("tb_worker_restarts")
             self._start(row, mask)
 
@@ -226,148 +235,6 @@ class WorkerSupervisor:
     def _signal(self, number: signal.Signals) -> None:
         for process in self._workers:
             os.kill(process, number)
-
-
-class ServeProtocol(HttpToolsProtocol):
-    """uvicorn's protocol, but it disconnects clients that send headers too slowly, send too many, or do not read.
-
-    What `refusal` has a reply for, it refuses at once: no task, no turn of the event loop.
-    """
-
-    def __init__(
-        self,
-        *args: Any,
-        refusal: Callable[[bytes, str, Headers, Headers], bytes | None],
-        header_seconds: float = 10.0,
-        write_seconds: float = 60.0,
-        **more: Any,
-    ) -> None:
-        super().__init__(*args, **more)
-        self._refusal = refusal
-        self._header_seconds, self._write_seconds = header_seconds, write_seconds
-        self._write_timer: asyncio.TimerHandle | None = None
-
-    def connection_made(self, transport: Any) -> None:
-        """Expect a request."""
-        super().connection_made(JoinedWrites(transport, self.loop))  # type: ignore[arg-type]
-        self._expect_headers()
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        """Expect nothing more, and tell the request that waits for its answer."""
-        self._header_timer.cancel()
-        self._stop_write_timer()
-        super().connection_lost(exc)
-        scope: Any = self.scope  # None before the first request
-        if scope is not None and (tell := scope.get(ON_DISCONNECT)) is not None:
-            tell()
-
-    def on_message_begin(self) -> None:
-        """The first byte of a request."""
-        super().on_message_begin()
-        self._header_timer.cancel()
-        self._expect_headers()
-
-    def on_header(self, name: bytes, value: bytes) -> None:
-        """One header."""
-        self._header_bytes += len(name) + len(value)
-        if self._header_bytes > _HEADER_BYTES:
-            self.transport.close()
-            return
-        super().on_header(name, value)
-
-    def on_headers_complete(self) -> None:
-        """All headers are there."""
-        self._header_timer.cancel()
-        if not self._refuse():
-            super().on_headers_complete()
-
-    def data_received(self, data: bytes) -> None:
-        """Bytes of requests; the time of an idle connection starts anew if nothing is being answered."""
-        super().data_received(data)
-        idle = self.cycle is not None and self.cycle.response_complete and self.timeout_keep_alive_task is None
-        if idle and not self.transport.is_closing():
-            self.timeout_keep_alive_task = self.loop.call_later(
-                self.timeout_keep_alive, self.timeout_keep_alive_handler
-            )
-
-    def _refuse(self) -> bool:
-        """Whether the request was refused; its body is then ignored, as that of every answered request is.
-
-        Only where the connection stays open and nothing else is being answered on it: all else is uvicorn's.
-        """
-        busy = self.cycle is not None and not self.cycle.response_complete
-        if busy or self.expect_100_continue or self.parser.should_upgrade() or not self.parser.should_keep_alive():
-            return False
-        if self.parser.get_http_version() != "1.1":
-            return False
-        target, more = self.url.decode("latin-1"), self.server_state.default_headers
-        response = self._refusal(self.parser.get_method(), target, self.headers, more)
-        if response is None:
-            return False
-        self.transport.write(response)
-        self.cycle = _REFUSED
-        self.server_state.total_requests += 1
-        return True
-
-    def pause_writing(self) -> None:
-        """The client reads more slowly than it is answered."""
-        super().pause_writing()
-        self._stop_write_timer()
-        self._write_timer = self.loop.call_later(self._write_seconds, self.transport.abort)
-
-    def resume_writing(self) -> None:
-        """The client has read."""
-        super().resume_writing()
-        self._stop_write_timer()
-
-    def _stop_write_timer(self) -> None:
-        if self._write_timer is not None:
-            self._write_timer.cancel()
-
-    def _expect_headers(self) -> None:
-        self._header_bytes = 0
-        self._header_timer = self.loop.call_later(self._header_seconds, self.transport.close)
-
-
-class RefusedCycle:
-    """What a connection keeps of a request that was refused at once, for uvicorn: it is answered."""
-
-    response_complete = True
-    message_event = asyncio.Event()  # that nobody waits for
-
-
-_REFUSED: Any = RefusedCycle()
-
-
-class JoinedWrites:
-    """A transport that sends at once what one turn of the event loop writes.
-
-    uvicorn writes the head of a response and its body one after the other. Sending is the dearest part of a short
-    request in this process, and the client would wake twice.
-    """
-
-    def __init__(self, transport: asyncio.Transport, loop: asyncio.AbstractEventLoop) -> None:
-        self._transport, self._loop = transport, loop
-        self._parts: list[bytes] = []
-
-    def write(self, data: bytes) -> None:
-        """Send it with everything else that is written before the loop goes on."""
-        if not self._parts:
-            self._loop.call_soon(self._flush)
-        self._parts.append(data)
-
-    def close(self) -> None:
-        """Close it when all is sent."""
-        self._flush()
-        self._transport.close()
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._transport, name)
-
-    def _flush(self) -> None:
-        if self._parts:
-            self._transport.write(b"".join(self._parts))
-            self._parts.clear()
 
 
 def _listen(settings: ServerSettings) -> socket.socket:

@@ -40,7 +40,7 @@ class ServerSettings:
 
     @property
     def max_buffered(self) -> int:
-        """Bytes of request bodies that are in memory at a time."""
+        """Bytes of requests' bodies and of unread large answers that are in memory at a time, but for one answer."""
         return max(32 * self.max_body, 1 << 24)
 
 
