@@ -53,6 +53,30 @@ def test_token_ids_that_the_model_does_not_have(folder, where, number):
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 100_000  # kB
 
 
+def test_a_word_list_that_is_longer_than_the_vocabulary(folder):
+    words = json.loads((folder / "tokenizer.json").read_text())["model"]["vocab"]
+    (folder / "tokenizer.json").unlink()
+    (folder / "vocab.txt").write_text("\n".join(words) + "\n")
+    assert ternarybert.load(folder).predict("good")
+    (folder / "vocab.txt").write_text("\n".join([*words, "hostile"]) + "\n")
+    with pytest.raises(PackedConfigError, match=r"vocab\.txt"):
+        ternarybert.load(folder)
+
+
+@pytest.mark.parametrize(
+    ("strategy", "multiple"), [({"Fixed": 10**7}, None), ("BatchLongest", 10**7)], ids=["fixed", "multiple"]
+)
+def test_padding_is_never_done(folder, strategy, multiple):
+    """The answers are those of the same tokenizer without padding; 10**7 tokens of it would take a gigabyte."""
+    expected = ternarybert.load(folder).predict(TEXTS)
+    padding = {"strategy": strategy, "direction": "Right", "pad_to_multiple_of": multiple}
+    padding |= {"pad_id": 0, "pad_type_id": 0, "pad_token": "[PAD]"}
+    change(folder, "tokenizer.json", lambda content: content.update(padding=padding))
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    assert ternarybert.load(folder).predict(TEXTS) == expected
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 100_000  # kB
+
+
 def test_ids_of_special_tokens_that_the_model_does_not_have(folder):
     change(folder, "tokenizer.json", lambda content: content["post_processor"].update(cls=["[CLS]", 5000]))
     refused(folder, "5000", PackedConfigError)

@@ -41,9 +41,7 @@ class TextEncoder:
             settings = _settings(folder)
             self.tokenizer = _read_tokenizer(folder, settings, vocabulary)
         self._side = "left" if settings.get("truncation_side") == "left" else "right"
-        # tokenizer.json often stores a truncation and a padding of some earlier use.
         self.limit(_limit(self.tokenizer, settings, max_tokens, max_length))
-        self.tokenizer.no_padding()
         self.model_has_types = has_types
         self.has_types = has_types and _gives_types(settings)
         self._process = os.getpid()
@@ -155,11 +153,17 @@ def _read_tokenizer(folder: Path, settings: dict[str, Any], vocabulary: int | No
         _check_ids(data, vocabulary)
     try:
         tokenizer = Tokenizer.from_buffer(data) if whole is not None else _wordpiece(data.decode("utf-8"), settings)
+        # tokenizer.json often stores a truncation and a padding of some earlier use. As the padding may be to 10**9
+        # tokens, it ends before anything is encoded.
+        tokenizer.no_padding()
+        tokenizer.no_truncation()
         probe = tokenizer.encode(*_PROBE)
     except BaseException as error:
         raise _refused(error) from error
     if vocabulary is not None and (largest := max(probe.ids, default=0)) >= vocabulary:
         raise PackedConfigError(f"the tokenizer gives token id {largest}; the model has {vocabulary} tokens")
+    if vocabulary is not None and whole is None and (size := tokenizer.get_vocab_size()) > vocabulary:
+        raise PackedConfigError(f"vocab.txt has {size} tokens; the model has {vocabulary}")
     return tokenizer
 
 
