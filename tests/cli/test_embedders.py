@@ -26,6 +26,12 @@ def test_texts_are_enough(world, tmp_path):
     code, out, err = command("ternarize", world / "teacher", "--train", world / "texts.txt", "-o", small, *QUICK)
     assert code == 0, err
     assert "cosine" in out and "train 36 texts" in err
+    following = next(line for line in out.splitlines() if line.startswith("Next: ternarybert ")).split()[2:]
+    assert following[0] == "encode"
+    code, _, err = command(*following)
+    assert code == 0
+    notes = [line for line in err.splitlines() if "truncated" in line]
+    assert notes and all(line.startswith("ternarybert: note: ") for line in notes)
     with load(small) as model:
         assert isinstance(model, Embedder)
     for engine in ("native", "torch"):
@@ -59,3 +65,10 @@ def test_what_is_refused(world, tmp_path):
     assert code == 2 and "--pooling mean" in err
     code, _, err = command("ternarize", world / "teacher", "--task", "mrpc", "-o", tmp_path / "small")
     assert code == 2 and "--task" in err
+    (tmp_path / "rows.csv").write_text("text,label\ngood,a\nbad,b\n")
+    labeled = ("--train", tmp_path / "rows.csv", "--text", "text", "--label", "label", "-o", tmp_path / "small")
+    code, _, err = command("ternarize", world / "teacher", *labeled)
+    assert code == 2 and "--label has no effect with an embedder" in err
+    tiny.save(tmp_path / "tagger", make=tiny.tagger)
+    code, _, err = command("ternarize", tmp_path / "tagger", *labeled)
+    assert code == 2 and "--label has no effect with a model that tags words" in err

@@ -496,6 +496,11 @@ def test_mistakes_are_one_line(moods, table, tmp_path, monkeypatch, arguments, r
     assert sorted(path.name for path in tmp_path.iterdir()) == ["mails.csv", "model"]
 
 
+def test_an_encoder_has_no_answers_but_vectors(made):
+    code, _, err = command("predict", made("Model"), "a")
+    assert code == 2 and "`ternarybert encode`" in err
+
+
 def test_a_folder_that_is_not_packed(tmp_path):
     (tmp_path / "teacher").mkdir()
     (tmp_path / "teacher" / "config.json").write_text('{"model_type": "bert"}')

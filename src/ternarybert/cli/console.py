@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from ternarybert.errors import FULL, OutOfMemoryError, OutputError, TernaryBertError, missing_module
+from ternarybert.errors import FULL, OutOfMemoryError, OutputError, TernaryBertError, TruncationWarning, missing_module
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -397,3 +397,16 @@ def size_line(mb: float, mib: float, ratio: float, **_: float) -> str:
 def print_json(value: object) -> None:
     """The result as one line on standard output."""
     typer.echo(json.dumps(value))
+
+
+@contextmanager
+def notices() -> Iterator[None]:
+    """Print warnings of the library, such as truncated texts, as one line each."""
+
+    def show(message: Warning | str, category: type[Warning], *_: object, **__: object) -> None:
+        typer.echo(f"ternarybert: note: {message}", err=True)
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("always", TruncationWarning)
+        warnings.showwarning = show
+        yield

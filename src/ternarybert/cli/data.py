@@ -47,7 +47,8 @@ def load_data(
     columns: dict[str, Any] = dict(options.columns)
     chosen = {} if regression is None else {"regression" if regression else "no_regression": True}
     if _are_tags(options, train, kind):
-        refuse("with words that have tags", text_pair=options.text_pair, label=options.label, **chosen)
+        why = "with words that have tags" if kind is None else "with a model that tags words"
+        refuse(why, text_pair=options.text_pair, label=options.label, **chosen)
         data = load_tags(
             train,
             options.evaluation,
@@ -92,6 +93,8 @@ def load_plain_texts(options: DataOptions, train: Path | None = None, pooling: s
 
     _check(options, train)
     refuse("with an embedder, which learns from any text; name files with --train and --eval", task=options.task)
+    if options.evaluation is None:
+        refuse("with an embedder, which learns from texts without labels", label=options.label)
     data = load_texts(
         train,
         options.evaluation,

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from ternarybert.cli.console import ProgressDisplay, handle_errors, make_console
+from ternarybert.cli.console import ProgressDisplay, handle_errors, make_console, notices
 from ternarybert.cli.options import DATA, ENGINE, OUTPUT, JsonOption, option, with_options
 
 EXAMPLE = "Example: ternarybert encode articles.parquet --text body --output vectors.parquet"
@@ -37,7 +37,7 @@ def encode(
     options: EncodeFileOptions,
 ) -> None:
     """Embed every text of a file, for a vector database or a library such as Faiss."""
-    with handle_errors():
+    with handle_errors(), notices():
         from ternarybert.runtime.encode_file import encode_file
         from ternarybert.search.index import load_embedder
 

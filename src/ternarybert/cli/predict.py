@@ -5,18 +5,17 @@ from __future__ import annotations
 import io
 import json
 import sys
-import warnings
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import nullcontext, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
-from ternarybert.cli.console import AGAIN, RERUN, ProgressDisplay, handle_errors, make_console
+from ternarybert.cli.console import AGAIN, RERUN, ProgressDisplay, handle_errors, make_console, notices
 from ternarybert.cli.options import AnswerOptions, EngineOptions, InputOptions, with_options
-from ternarybert.errors import InputError, OptionError, TruncationWarning
+from ternarybert.errors import InputError, OptionError
 
 if TYPE_CHECKING:
     from ternarybert.runtime import Model
@@ -48,7 +47,7 @@ def predict(
     given = list(texts or ())
     _check(given, source, answers)
     resume = RERUN if answers.output else AGAIN
-    with handle_errors(resume=resume), _notices(), engine.load(folder) as model:
+    with handle_errors(resume=resume), notices(), engine.load(folder) as model:
         if answers.null_threshold is not None:
             _allow_no_answer(model, answers.null_threshold)
         if source.input is not None:
@@ -240,16 +239,3 @@ def _printer(answers: AnswerOptions) -> Callable[[Text, object], None]:
         typer.echo(form(text, answer, every=answers.every))  # which drops colors where the output is no terminal
 
     return show
-
-
-@contextmanager
-def _notices() -> Iterator[None]:
-    """Print warnings of the library, such as truncated texts, as one line each."""
-
-    def show(message: Warning | str, category: type[Warning], *_: object, **__: object) -> None:
-        typer.echo(f"ternarybert: note: {message}", err=True)
-
-    with warnings.catch_warnings():
-        warnings.simplefilter("always", TruncationWarning)
-        warnings.showwarning = show
-        yield

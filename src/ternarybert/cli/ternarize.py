@@ -120,7 +120,7 @@ def ternarize(
             with augmentation(augment, words, rows.task, console) as augmented:
                 metrics = _run(teacher, rows, folder, chosen, training, output, recipe.student, augmented)
         if is_first_process():
-            _show(metrics, folder, make_console(errors=output.as_json), _next(folder, data, teacher))
+            _show(metrics, folder, make_console(errors=output.as_json), _next(folder, data, teacher, rows.task))
             if output.as_json:
                 print_json(metrics | {"output": str(folder)})
 
@@ -204,8 +204,13 @@ def _warn_torch_only(model: str, console: Console) -> None:
         console.print(f"Note: the student will run in torch only: {error}.", soft_wrap=True)
 
 
-def _next(folder: Path, data: TrainingDataOptions, teacher: str) -> list[object]:
-    """The command to try: an evaluation on the rows that were given for that, or else answers to the training rows."""
+def _next(folder: Path, data: TrainingDataOptions, teacher: str, task: Task) -> list[object]:
+    """The command to try: an evaluation on the rows that were given for that, or else answers to the training rows.
+
+    An embedder gives vectors instead of answers; of pairs, `encode` reads one column.
+    """
+    from ternarybert.data.embedding import EmbeddingTask
+
     if data.task is not None or data.evaluation is not None:
         return ["evaluate", folder, *data.arguments(), "--teacher", teacher]
     if data.train is None or data.train.suffix.lower() in (
@@ -214,6 +219,9 @@ def _next(folder: Path, data: TrainingDataOptions, teacher: str) -> list[object]
         ".gz",
     ):  # SQuAD's, which predict cannot read
         return ["inspect", folder]
+    if isinstance(task, EmbeddingTask):
+        column = ["--text", task.text_columns[0]] if data.text is not None or len(task.text_columns) > 1 else []
+        return ["encode", data.train, "--model", folder, *column, "--output", f"{folder}-vectors.npy"]
     columns = {"--text": data.text, "--text-pair": data.text_pair}
     named = [part for name, value in columns.items() if value is not None for part in (name, value)]
     return ["predict", folder, "--input", data.train, *named]

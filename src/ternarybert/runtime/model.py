@@ -142,7 +142,10 @@ class Model:
     def _output(self) -> Output:
         if self.output is None:
             names = self.config.get("architectures")
-            raise UnsupportedModelError(f"{(names or ['this model'])[0]} has no task head; use encode()")
+            raise UnsupportedModelError(
+                f"{(names or ['this model'])[0]} has no task head; use encode() or `ternarybert encode`, which give "
+                "vectors"
+            )
         return self.output
 
     def prediction(self, text: Text, encoding: Encoding | None, rows: Floats) -> Any:
