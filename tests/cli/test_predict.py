@@ -496,6 +496,21 @@ def test_mistakes_are_one_line(moods, table, tmp_path, monkeypatch, arguments, r
     assert sorted(path.name for path in tmp_path.iterdir()) == ["mails.csv", "model"]
 
 
+def test_all_scores_where_there_are_no_others(made, moods, table, tmp_path):
+    out = tmp_path / "o.csv"
+    for head, changes, arguments in (
+        ("ForQuestionAnswering", {}, ["--question", "a", "--context", "b"]),
+        ("ForSequenceClassification", {"num_labels": 1}, ["a"]),
+        ("ForTokenClassification", {}, ["a"]),
+        ("ForTokenClassification", {}, ["--input", table, "--output", out, "--json"]),
+    ):
+        code, said, err = command("predict", made(head, **changes), *arguments, "--all")
+        assert (code, said) == (2, "") and "--all has no effect" in err
+    code, said, _ = command("predict", made("ForTokenClassification"), "a", "--all", "--json")
+    assert code == 0 and json.loads(said)["words"]
+    assert not out.exists()
+
+
 def test_an_encoder_has_no_answers_but_vectors(made):
     code, _, err = command("predict", made("Model"), "a")
     assert code == 2 and "`ternarybert encode`" in err

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any, cast
 import typer
 
 from ternarybert.cli.console import AGAIN, RERUN, ProgressDisplay, handle_errors, make_console, notices
-from ternarybert.cli.options import AnswerOptions, EngineOptions, InputOptions, with_options
+from ternarybert.cli.options import AnswerOptions, EngineOptions, InputOptions, refuse, with_options
 from ternarybert.errors import InputError, OptionError
 
 if TYPE_CHECKING:
@@ -48,6 +48,7 @@ def predict(
     _check(given, source, answers)
     resume = RERUN if answers.output else AGAIN
     with handle_errors(resume=resume), notices(), engine.load(folder) as model:
+        _check_scores(model, answers)
         if answers.null_threshold is not None:
             _allow_no_answer(model, answers.null_threshold)
         if source.input is not None:
@@ -67,6 +68,18 @@ def _check(texts: list[str], source: InputOptions, answers: AnswerOptions) -> No
         raise OptionError("--output needs --input; redirect the output instead: > FILE")
     if source.question is not None and (texts or source.pair):
         raise OptionError("--question takes its text from --context or standard input; leave out other texts")
+
+
+def _check_scores(model: Model, answers: AnswerOptions) -> None:
+    """Refuse --all where a model has no other scores to show; a tagger has those of its words, in JSON."""
+    from ternarybert.runtime.model import Answerer, Classifier, Tagger
+
+    if isinstance(model, Answerer):
+        refuse("on answers to questions", all=answers.every)
+    if isinstance(model, Classifier) and model.problem == "regression":
+        refuse("on numbers", all=answers.every)
+    if isinstance(model, Tagger) and not (answers.as_json and answers.output is None):
+        refuse("on words, unless they are printed with --json", all=answers.every)
 
 
 def _allow_no_answer(model: Model, threshold: float) -> None:
