@@ -49,6 +49,9 @@ inline __m512 cvtepi32_ps(const __m512i &a) {
 inline __m512d cvtps_pd(const __m256 &a) {
   return vector<__m512d>(map<double>(array<float, 8>(a), [](float x) { return static_cast<double>(x); }));
 }
+inline __m256 cvtpd_ps(const __m512d &a) {
+  return vector<__m256>(map<float>(array<double, 8>(a), [](double x) { return static_cast<float>(x); }));
+}
 inline __m512i sra_epi32(const __m512i &a, const __m128i &count) {
   const int64_t n = array<int64_t, 2>(count).v[0];
   return vector<__m512i>(map<int32_t>(array<int32_t, 16>(a), [n](int32_t x) { return x >> n; }));
@@ -84,6 +87,7 @@ inline int32_t reduce_add_epi32(const __m512i &a) {
 #define _mm512_cvtepi32_ps emulated::cvtepi32_ps
 #define _mm512_cvtps_pd emulated::cvtps_pd
 #define _mm512_sra_epi32 emulated::sra_epi32
+#define _mm512_cvtpd_ps emulated::cvtpd_ps
 #define _mm512_cvtepi32_epi8 emulated::cvtepi32_epi8
 #define _mm512_cvtepi32_epi16 emulated::cvtepi32_epi16
 #define _mm512_reduce_min_ps emulated::reduce_min_ps

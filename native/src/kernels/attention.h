@@ -1,8 +1,15 @@
-// One head of attention on 8-bit codes: scores, softmax and context of a few queries at a time, so that their
+// One head of attention on 8-bit codes: scores, softmax and context of kLanes queries at a time, so that their
 // probabilities never leave the nearest cache.
 //
-// Keys and values are the panels of a wide product and hold codes minus 128. With all sums exact,
-//   sum q k = sum (q - z)(k - 128) + z sum (k - 128) + 128 sum q,   z = kWideZero.
+// A token is a lane. What has to be found for each token (the range of its numbers, its grid, the sum of its codes, the
+// largest of its scores, the sum of its exponentials) is found for kLanes of them at once, and lanes of a vector are
+// never added up or compared with each other.
+//
+//   scores    of each key (a row of the product) with kLanes queries (its outputs)
+//   context   of each query (a row) with the values' columns (outputs); a group is kWideGroup keys
+//
+// Codes of rows are stored minus z = kWideZero, those of outputs minus 128. With all sums exact,
+//   sum a b = sum (a - z)(b - 128) + z sum (b - 128) + 128 sum a.
 #pragma once
 
 #include "linear.h"
@@ -12,30 +19,46 @@ namespace {
 
 using tb::HeadTask;
 
-// What a head needs while it runs, cut out of the scratch memory.
+constexpr int kAtOnce = kVectors; // exponentials: as the columns of a tile, it grows with the number of registers
+// Keys that are multiplied at once. Those beyond the last are the last one again, and change nothing.
+constexpr int kKeys = kVectors == 1 ? 4 : 8;
+static_assert(kLanes % kKeys == 0, "whole tiles");
+static_assert(8 % kAtOnce == 0, "sums of eight");
+
+constexpr size_t whole_lanes(int n) { return (static_cast<size_t>(n) + kLanes - 1) / kLanes * kLanes; }
+
+// What a head needs while it runs, cut out of the scratch memory. A word is kWideGroup codes of a row.
 struct Head {
+  static constexpr size_t kBlockBytes = 4 * kLanes; // a word or a float for each lane
+
   const HeadTask &task;
-  size_t tokens, width; // padded
-  int8_t *k_panels, *v_panels, *bytes;
-  float *k_scale, *k_offset, *k_total, *v_total, *scores;
-  int32_t *k_correction, *v_correction;
-  WideRow *q, *p;
+  size_t tokens, width; // whole vectors
+  float *columns;       // a block of tokens, transposed
+  float *scores;        // [key][query], as the next
+  int32_t *p_words;     // [key / kWideGroup]
+  int32_t *k_words;     // [token / kLanes][column / kWideGroup][token % kLanes]
+  int8_t *q_codes;      // [column / kWideGroup], of kLanes queries
+  int8_t *v_codes;      // [token / kWideGroup][column]
+  float *k_scale, *k_offset, *k_total;
+  int32_t *k_sum; // 128 times it
+  float *v_total;
+  int32_t *v_correction;
   Grid v_grid;
 
-  explicit Head(const HeadTask &t) : task(t), tokens(padded(t.tokens)), width(padded(t.width)) {
+  explicit Head(const HeadTask &t) : task(t), tokens(whole_lanes(t.tokens)), width(whole_lanes(t.width)) {
     uint8_t *next = t.scratch;
-    k_panels = take<int8_t>(next, tokens * width);
-    v_panels = take<int8_t>(next, tokens * width);
-    bytes = take<int8_t>(next, kWideGroup * width);
+    columns = take<float>(next, kLanes * width);
+    scores = take<float>(next, kLanes * tokens);
+    p_words = take<int32_t>(next, kLanes * tokens / kWideGroup);
+    k_words = take<int32_t>(next, tokens * width / kWideGroup);
+    q_codes = take<int8_t>(next, kLanes * width);
+    v_codes = take<int8_t>(next, tokens * width);
     k_scale = take<float>(next, tokens);
     k_offset = take<float>(next, tokens);
     k_total = take<float>(next, tokens);
+    k_sum = take<int32_t>(next, tokens);
     v_total = take<float>(next, width);
-    scores = take<float>(next, kTileRows * tokens);
-    k_correction = take<int32_t>(next, tokens);
     v_correction = take<int32_t>(next, width);
-    q = take<WideRow>(next, kTileRows * width);
-    p = take<WideRow>(next, kTileRows * tokens);
   }
 
   template <class T> static T *take(uint8_t *&next, size_t count) {
@@ -46,39 +69,99 @@ struct Head {
 };
 
 size_t head_scratch(int n_tokens, int n_width) {
-  const size_t tokens = padded(n_tokens), width = padded(n_width);
-  return 2 * tokens * width + kWideGroup * width + 4 * (4 * tokens + 2 * width) + 4 * kTileRows * tokens +
-         sizeof(WideRow) * kTileRows * (tokens + width);
+  const size_t tokens = whole_lanes(n_tokens), width = whole_lanes(n_width);
+  return 4 * kLanes * (width + tokens + tokens / kWideGroup) + 4 * tokens * width / kWideGroup +
+         (kLanes + tokens) * width + 4 * (4 * tokens + 2 * width);
 }
 
-// A head's part of one token lies far from that of the next: too far for the CPU's own prefetcher.
-TB_INLINE void fetch_ahead(const HeadTask &t, const float *x, int token) {
-  constexpr int kAhead = 6;
-  if (token + kAhead >= t.tokens) return;
-  const float *next = x + (token + kAhead) * t.stride;
-  for (int d = 0; d < t.width; d += 16)
-    TB_PREFETCH(next + d);
+// Groups of codes as rows or outputs of a product. Beyond the end there are zeros, whatever the other factor is.
+TB_INLINE I row_words(const I (&codes)[kWideGroup]) { return join<8 * sizeof(WideRow), kWideZero>(codes); }
+TB_INLINE I output_codes(const I (&codes)[kWideGroup]) { return join<8, 128>(codes); }
+
+// Calls f(i, codes) for each group of i .. i + kWideGroup - 1 of n vectors, of which `number(i)` gives one. Returns the
+// sum of the codes, without the `zero` beyond the end.
+template <class Number, class Function>
+TB_INLINE I for_groups(int n, const Codes &codes, int zero, Number number, Function f) {
+  I sum = set(0), group[kWideGroup];
+  int i = 0;
+  for (; i + kWideGroup <= n; i += kWideGroup) {
+    TB_UNROLL for (int g = 0; g < kWideGroup; g++) {
+      group[g] = codes(number(i + g));
+      sum = sum + group[g];
+    }
+    f(i, group);
+  }
+  if (i < n) {
+    TB_UNROLL for (int g = 0; g < kWideGroup; g++) {
+      group[g] = set(zero);
+      if (i + g < n) {
+        group[g] = codes(number(i + g));
+        sum = sum + group[g];
+      }
+    }
+    f(i, group);
+  }
+  return sum;
 }
 
-bool read_keys(Head &h) {
+// log2(kLanes) times the rows of both halves are zipped; each time, all bits of (row, column) move on by one place.
+TB_INLINE void transpose(F (&rows)[kLanes]) {
+  TB_UNROLL for (int half = 1; half < kLanes; half *= 2) {
+    F zipped[kLanes];
+    TB_UNROLL for (int i = 0; i < kLanes / 2; i++) zip(rows[i], rows[i + kLanes / 2], zipped[2 * i], zipped[2 * i + 1]);
+    TB_UNROLL for (int i = 0; i < kLanes; i++) rows[i] = zipped[i];
+  }
+}
+
+// Keys or queries: their numbers in Head::columns, and what belongs to each.
+struct Tokens {
+  LaneGrids grids;
+  bool finite;
+};
+
+// Of the tokens first .. first + kLanes - 1 of `count`; where there are no more, the last one again.
+TB_INLINE Tokens read_tokens(const Head &h, const float *x, int first, int count, const Grid *grid) {
   const HeadTask &t = h.task;
-  const size_t panel_bytes = h.width * kColumns;
+  RangeOf range;
+  for (int d = 0; d < t.width; d += kLanes) {
+    F v[kLanes];
+    TB_UNROLL for (int i = 0; i < kLanes; i++) {
+      const int token = first + i;
+      const float *const place = x + (token < count ? token : count - 1) * t.stride + d;
+      v[i] = load(place);
+      // The next block: a token lies too far from the one before for the CPU's own prefetcher.
+      if (token + kLanes < count) TB_PREFETCH(place + kLanes * t.stride);
+    }
+    transpose(v);
+    TB_UNROLL for (int i = 0; i < kLanes; i++) {
+      if (d + i < t.width) range.add(v[i]);
+      store(h.columns + (d + i) * kLanes, v[i]);
+    }
+  }
+  const F infinite = (range.low - range.low) + (range.high - range.high); // NaN if one was
+  Tokens tokens{.grids = grid ? lane_grids(*grid) : lane_grids(*t.quantizer, range.low, range.high), .finite = false};
+  const F not_finite = (tokens.grids.scale - tokens.grids.scale) + (tokens.grids.offset - tokens.grids.offset);
+  tokens.finite = !any_nan(range.sum) && !any_nan(infinite + not_finite);
+  return tokens;
+}
+
+TB_NOINLINE bool read_keys(const Head &h) {
+  const HeadTask &t = h.task;
   bool finite = true;
-  for (size_t i = static_cast<size_t>(t.tokens); i < h.tokens; i++)
-    h.k_scale[i] = h.k_offset[i] = h.k_total[i] = 0.0f;
-  for (int i = 0; i < t.tokens; i++) {
-    const float *k = t.k + i * t.stride;
-    fetch_ahead(t, t.k, i);
-    const Grid grid = t.k_grid ? *t.k_grid : grid_of(*t.quantizer, range_of(k, t.width));
-    finite &= is_finite(grid);
-    const int32_t sum = quantize_bytes(k, t.width, grid, h.bytes);
-    int8_t *const panel = h.k_panels + i / kColumns * panel_bytes;
-    for (int g = 0; g < t.width; g += kWideGroup)
-      std::memcpy(wide_place(panel, i % kColumns, g), h.bytes + g, kWideGroup);
-    h.k_scale[i] = grid.scale;
-    h.k_offset[i] = grid.offset;
-    h.k_total[i] = grid.scale * static_cast<float>(sum + 128 * t.width) + static_cast<float>(t.width) * grid.offset;
-    h.k_correction[i] = kWideZero * sum;
+  for (int first = 0; first < t.tokens; first += kLanes) {
+    const Tokens keys = read_tokens(h, t.k, first, t.tokens, t.k_grid);
+    finite &= keys.finite;
+    int32_t *words = h.k_words + static_cast<size_t>(first) * h.width / kWideGroup;
+    const I sum = for_groups(
+        t.width, Codes(keys.grids), kWideZero, [&](int d) { return load(h.columns + d * kLanes); },
+        [&](int, const I(&codes)[kWideGroup]) {
+          store(words, row_words(codes));
+          words += kLanes;
+        });
+    store(h.k_scale + first, keys.grids.scale);
+    store(h.k_offset + first, keys.grids.offset);
+    store(h.k_total + first, keys.grids.scale * to_float(sum) + set(static_cast<float>(t.width)) * keys.grids.offset);
+    store(h.k_sum + first, shift_left<7>(sum));
   }
   return finite;
 }
@@ -91,192 +174,220 @@ Range range_of_values(const HeadTask &t) {
   return range.get();
 }
 
-// The bytes of kWideGroup rows, a column's side by side.
-TB_INLINE void interleave(const int8_t *__restrict rows, size_t stride, int columns, int8_t *__restrict out) {
-  for (int c = 0; c < columns; c++)
-    TB_UNROLL for (int g = 0; g < kWideGroup; g++) out[c * kWideGroup + g] = rows[g * stride + c];
-}
-
-bool read_values(Head &h) {
+TB_NOINLINE bool read_values(Head &h) {
   const HeadTask &t = h.task;
   h.v_grid = t.v_grid ? *t.v_grid : grid_of(*t.quantizer, range_of_values(t));
-  const size_t panel_bytes = h.tokens * kColumns;
-  for (int i = 0; i < t.tokens; i += kWideGroup) {
-    TB_UNROLL for (int g = 0; g < kWideGroup; g++) {
-      int8_t *const row = h.bytes + g * h.width;
-      if (i + g < t.tokens)
-        quantize_bytes(t.v + (i + g) * t.stride, t.width, h.v_grid, row);
-      else
-        std::memset(row, 0, h.width);
-    }
-    for_panels(t.width, [&](int d, auto vectors) {
-      interleave(h.bytes + d, h.width, decltype(vectors)::value * kLanes,
-                 wide_place(h.v_panels + static_cast<size_t>(d) / kColumns * panel_bytes, 0, i));
-    });
+  const Codes codes(h.v_grid, 0.0f);
+  for (int d = 0; d < t.width; d += kLanes) {
+    const I sum = for_groups(
+        t.tokens, codes, 128, [&](int i) { return load(t.v + i * t.stride + d); },
+        [&](int i, const I(&group)[kWideGroup]) {
+          store_joined(h.v_codes + static_cast<size_t>(i) * h.width + d * kWideGroup, output_codes(group));
+        });
+    const F total = set(h.v_grid.scale) * to_float(sum);
+    store(h.v_total + d, total + set(static_cast<float>(t.tokens) * h.v_grid.offset));
+    store(h.v_correction + d, kWideZero == 0 ? set(0) : shift_left<7>(sum - set(128 * t.tokens)));
   }
-  // The sum of a column is its product with ones.
-  for (size_t i = 0; i < h.tokens; i++)
-    h.p[i] = 1;
-  for_panels(t.width, [&](int column, auto vectors) {
-    I sums[1][decltype(vectors)::value];
-    wide_tile(h.p, h.tokens, h.v_panels + column * h.tokens, static_cast<int>(wide_groups(t.tokens)), sums);
-    TB_UNROLL for (int j = 0; j < decltype(vectors)::value; j++) {
-      const int d = column + j * kLanes;
-      const F total = set(h.v_grid.scale) * to_float(sums[0][j] + set(128 * t.tokens));
-      store(h.v_total + d, total + set(static_cast<float>(t.tokens) * h.v_grid.offset));
-      store(h.v_correction + d, sums[0][j]);
-    }
-  });
-  if (kWideZero != 1)
-    for (size_t d = 0; d < h.width; d++)
-      h.v_correction[d] *= kWideZero;
   return is_finite(h.v_grid);
 }
 
-// Scores of `rows` queries with all keys.
-template <int rows> TB_NOINLINE bool find_scores(Head &h, int query) {
-  const HeadTask &t = h.task;
-  F scale[rows], scaled_sum[rows], offset[rows];
-  I sum[rows];
-  bool finite = true;
-  for (int r = 0; r < rows; r++) {
-    const float *q = t.q + (query + r) * t.stride;
-    if (t.queries > 1) fetch_ahead(t, t.q, query + r);
-    const Grid grid = t.q_grid ? *t.q_grid : grid_of(*t.quantizer, range_of(q, t.width));
-    finite &= is_finite(grid);
-    const int32_t q_sum = quantize_wide(q, t.width, 1.0f, grid, h.q + r * h.width) + 128 * t.width;
-    const float q_scale = grid.scale * t.scaling;
-    scale[r] = set(q_scale);
-    scaled_sum[r] = set(q_scale * static_cast<float>(q_sum));
-    offset[r] = set(grid.offset * t.scaling);
-    sum[r] = set(128 * q_sum);
-  }
-  for_panels(t.tokens, [&](int key, auto constant) {
-    constexpr int vectors = decltype(constant)::value;
-    I total[rows][vectors];
-    wide_tile(h.q, h.width, h.k_panels + key * h.width, static_cast<int>(wide_groups(t.width)), total);
-    for (int r = 0; r < rows; r++)
-      TB_UNROLL for (int j = 0; j < vectors; j++) {
-        const int k = key + j * kLanes;
-        const F products = to_float((total[r][j] + load(h.k_correction + k)) + sum[r]);
-        const F first = (scale[r] * products) * load(h.k_scale + k) + scaled_sum[r] * load(h.k_offset + k);
-        store(h.scores + r * h.tokens + k, first + offset[r] * load(h.k_total + k));
-      }
-  });
-  return finite;
-}
-
-// Replaces scores by e^(score - largest); the probabilities are these times the factor, and the largest of them is the
-// factor itself, for e^0 is 1.
-struct Softmax {
-  float factor, smallest;
+// What the scores of a block of queries are made from, besides the products.
+struct ScoreParts {
+  F scale, scaled_sum, offset;
+  I correction;
 };
 
-// Of `rows` rows at once: one alone would mostly wait for its own sums.
-template <int rows> TB_INLINE void softmax(float *x, size_t stride, int n, Softmax *out) {
-  F top[rows], smallest[rows];
-  Sum sum[rows];
-  TB_UNROLL for (int r = 0; r < rows; r++) top[r] = set(x[r * stride]);
-  for (int i = 0; i < n; i += kLanes)
-    TB_UNROLL for (int r = 0; r < rows; r++) top[r] = max(top[r], load(x + r * stride, i, n, top[r]));
-  TB_UNROLL for (int r = 0; r < rows; r++) {
-    top[r] = set(reduce_max(top[r]));
-    smallest[r] = set(1.0f);
-    sum[r] = zero_sum();
+// Scores of the keys key .. key + kKeys - 1; returns the larger of `largest` and these. Not inlined: gcc 12 would spill
+// what it adds up.
+TB_NOINLINE F score_tile(const Head &h, const ScoreParts &parts, int key, F largest) {
+  const WideRow *const k = reinterpret_cast<const WideRow *>(
+      h.k_words + static_cast<size_t>(key / kLanes * kLanes) * h.width / kWideGroup + key % kLanes);
+  I total[kKeys][1];
+  wide_tile<kKeys, 1>(k, kWideGroup, kWideGroup * kLanes, h.q_codes, kWideBytes,
+                      static_cast<int>(wide_groups(h.task.width)), total);
+  const ScoreParts p = parts;
+  // The compiler would read these again after each store.
+  float *const scores = h.scores + key * kLanes;
+  const float *const scale = h.k_scale + key, *const offset = h.k_offset + key, *const sum = h.k_total + key;
+  const int32_t *const codes = h.k_sum + key;
+  TB_UNROLL for (int r = 0; r < kKeys; r++) {
+    const F products = to_float((total[r][0] + p.correction) + set(codes[r]));
+    const F first = (p.scale * products) * set(scale[r]) + p.scaled_sum * set(offset[r]);
+    const F score = first + p.offset * set(sum[r]);
+    largest = max(largest, score);
+    store(scores + r * kLanes, score);
   }
-  const int whole = n / kLanes * kLanes;
-  for (int i = 0; i < whole; i += kLanes)
-    TB_UNROLL for (int r = 0; r < rows; r++) {
-      const F e = exp(load(x + r * stride + i) - top[r]);
-      smallest[r] = min(smallest[r], e);
-      add(sum[r], e);
-      store(x + r * stride + i, e);
+  return largest;
+}
+
+// Scores of kLanes queries with all keys; `top` becomes each query's largest.
+TB_NOINLINE bool find_scores(const Head &h, int query, F &top) {
+  const HeadTask &t = h.task;
+  const Tokens queries = read_tokens(h, t.q, query, t.queries, t.q_grid);
+  int8_t *codes = h.q_codes;
+  const I q_sum = for_groups(
+      t.width, Codes(queries.grids), 128, [&](int d) { return load(h.columns + d * kLanes); },
+      [&](int, const I(&group)[kWideGroup]) {
+        store_joined(codes, output_codes(group));
+        codes += kWideBytes;
+      });
+  const F scale = queries.grids.scale * set(t.scaling);
+  const ScoreParts parts{
+      .scale = scale,
+      .scaled_sum = scale * to_float(q_sum),
+      .offset = queries.grids.offset * set(t.scaling),
+      .correction = kWideZero == 0 ? set(0) : shift_left<7>(q_sum - set(128 * t.width)),
+  };
+  F largest = set(-INFINITY);
+  for (int key = 0; key < t.tokens; key += kKeys)
+    largest = score_tile(h, parts, key, largest);
+  top = largest;
+  return queries.finite;
+}
+
+// Of each query the sum of all exponentials, and the smallest.
+struct Exponentials {
+  Doubles sum;
+  F smallest;
+};
+
+// Replaces scores by e^(score - top). As everywhere, key i is added to sum i mod 8.
+TB_INLINE Exponentials exponentials(float *scores, int keys, F top) {
+  F smallest = set(1.0f);
+  Doubles sums[8];
+  const auto add = [&](Doubles &sum, F e, int key) {
+    smallest = min(smallest, e);
+    sum = sum + doubles(e);
+    store(scores + key * kLanes, e);
+  };
+  TB_UNROLL for (int lane = 0; lane < 8; lane += kAtOnce) {
+    Doubles sum[kAtOnce];
+    TB_UNROLL for (int i = 0; i < kAtOnce; i++) sum[i] = zero_doubles();
+    int key = lane;
+    for (; key + kAtOnce <= keys; key += 8) {
+      const auto e = exp(load_several<kAtOnce>(scores + key * kLanes, kLanes) - top);
+      TB_UNROLL for (int i = 0; i < kAtOnce; i++) add(sum[i], e.v[i], key + i);
     }
-  if (whole < n) TB_UNROLL for (int r = 0; r < rows; r++) {
-      const F e = exp(load(x + r * stride + whole) - top[r]), kept = keep(e, n - whole, set(0.0f));
-      smallest[r] = min(smallest[r], keep(e, n - whole, smallest[r]));
-      add(sum[r], kept);
-      store(x + r * stride + whole, kept);
-    }
+    TB_UNROLL for (int i = 0; i < kAtOnce; i++) if (key + i < keys)
+        add(sum[i], exp(load(scores + (key + i) * kLanes) - top), key + i);
+    TB_UNROLL for (int i = 0; i < kAtOnce; i++) sums[lane + i] = sum[i];
+  }
+  const Doubles even = (sums[0] + sums[4]) + (sums[2] + sums[6]), odd = (sums[1] + sums[5]) + (sums[3] + sums[7]);
+  return {even + odd, smallest};
+}
+
+// Probabilities of each query: exponentials times the factor. The largest of them is the factor, for e^0 is 1.
+struct Softmax {
+  F factor, smallest;
+};
+
+TB_INLINE Softmax softmax(const Head &h, F top) {
+  const Exponentials e = exponentials(h.scores, h.task.tokens, top);
+  const F factor = one_over(e.sum);
+  return {factor, e.smallest * factor};
+}
+
+// What the context of each query of a block is made from, besides the products.
+struct ContextParts {
+  float scale[kLanes], sum_part[kLanes], offset[kLanes];
+  int32_t sum[kLanes];
+};
+
+// The queries row .. row + rows - 1 of the block that begins at `query`. Not inlined: gcc 12 would spill what it adds
+// up.
+template <int rows, int vectors>
+TB_NOINLINE void context_tile(const Head &h, const ContextParts &parts, int query, int row, int column) {
+  const HeadTask &t = h.task;
+  I total[rows][vectors];
+  wide_tile<rows, vectors>(reinterpret_cast<const WideRow *>(h.p_words) + row * kWideGroup, kWideGroup,
+                           kWideGroup * kLanes, h.v_codes + column * kWideGroup, h.width * kWideGroup,
+                           static_cast<int>(wide_groups(t.tokens)), total);
+  const int left = t.width - column;
+  const bool whole = left >= vectors * kLanes; // else what follows belongs to the next head
   TB_UNROLL for (int r = 0; r < rows; r++) {
-    const float factor = static_cast<float>(1.0 / total(sum[r]));
-    out[r] = {factor, reduce_min(smallest[r]) * factor};
+    float last[vectors * kLanes], *const out = t.context + (query + row + r) * t.context_stride + column;
+    TB_UNROLL for (int j = 0; j < vectors; j++) {
+      const int d = column + j * kLanes;
+      const F products = to_float((total[r][j] + load(h.v_correction + d)) + set(parts.sum[row + r]));
+      const F y = (set(parts.scale[row + r]) * products + set(parts.sum_part[row + r])) +
+                  set(parts.offset[row + r]) * load(h.v_total + d);
+      store((whole ? out : last) + j * kLanes, y);
+    }
+    if (!whole) std::memcpy(out, last, sizeof(float) * static_cast<size_t>(left));
   }
 }
 
-template <int rows> TB_NOINLINE bool find_context(Head &h, int query) {
+TB_NOINLINE bool find_context(const Head &h, int query, F top) {
   const HeadTask &t = h.task;
-  F scale[rows], sum_part[rows], offset[rows];
-  I sum[rows];
-  Softmax s[rows];
-  bool finite = true;
-  softmax<rows>(h.scores, h.tokens, t.tokens, s);
-  for (int r = 0; r < rows; r++) {
-    const float *const x = h.scores + r * h.tokens;
-    const Grid grid = t.p_grid ? *t.p_grid : grid_of(*t.quantizer, {s[r].smallest, s[r].factor});
-    finite &= is_finite(grid);
-    const int32_t p_sum = quantize_wide(x, t.tokens, s[r].factor, grid, h.p + r * h.tokens) + 128 * t.tokens;
-    scale[r] = set(grid.scale * h.v_grid.scale);
-    sum_part[r] = set((grid.scale * h.v_grid.offset) * static_cast<float>(p_sum));
-    offset[r] = set(grid.offset);
-    sum[r] = set(128 * p_sum);
-  }
-  for_panels(t.width, [&](int column, auto constant) {
-    constexpr int vectors = decltype(constant)::value;
-    I total[rows][vectors];
-    wide_tile(h.p, h.tokens, h.v_panels + column * h.tokens, static_cast<int>(wide_groups(t.tokens)), total);
-    for (int r = 0; r < rows; r++)
-      TB_UNROLL for (int j = 0; j < vectors; j++) {
-        const int d = column + j * kLanes;
-        const F products = to_float((total[r][j] + load(h.v_correction + d)) + sum[r]);
-        const F y = (scale[r] * products + sum_part[r]) + offset[r] * load(h.v_total + d);
-        float *const out = t.context + (query + r) * t.context_stride + d;
-        if (d + kLanes <= t.width) {
-          store(out, y);
-        } else { // what follows belongs to the next head
-          float last[kLanes];
-          store(last, y);
-          std::memcpy(out, last, sizeof(float) * static_cast<size_t>(t.width - d));
-        }
-      }
+  const Softmax s = softmax(h, top);
+  const LaneGrids grids = t.p_grid ? lane_grids(*t.p_grid) : lane_grids(*t.quantizer, s.smallest, s.factor);
+  const I p_sum = for_groups(
+      t.tokens, Codes(grids), kWideZero, [&](int key) { return load(h.scores + key * kLanes) * s.factor; },
+      [&](int key, const I(&group)[kWideGroup]) { store(h.p_words + key / kWideGroup * kLanes, row_words(group)); });
+  ContextParts parts;
+  store(parts.scale, grids.scale * set(h.v_grid.scale));
+  store(parts.sum_part, (grids.scale * set(h.v_grid.offset)) * to_float(p_sum));
+  store(parts.offset, grids.offset);
+  store(parts.sum, shift_left<7>(p_sum));
+  const int queries = t.queries - query < kLanes ? t.queries - query : kLanes;
+  for_panels(t.width, [&](int column, auto vectors) {
+    for_tiles(0, queries, [&](int row, auto rows) {
+      context_tile<decltype(rows)::value, decltype(vectors)::value>(h, parts, query, row, column);
+    });
   });
-  return finite;
+  const F not_finite = (grids.scale - grids.scale) + (grids.offset - grids.offset);
+  return !any_nan(not_finite);
 }
 
 bool head(const HeadTask &task) {
   Head h(task);
   bool finite = read_keys(h);
   finite &= read_values(h);
-  for_tiles(0, task.queries, [&](int query, auto rows) {
-    constexpr int n = decltype(rows)::value;
-    finite &= find_scores<n>(h, query);
+  for (int query = 0; query < task.queries; query += kLanes) {
+    F top;
+    finite &= find_scores(h, query, top);
     if (!task.p_range) {
-      finite &= find_context<n>(h, query);
-      return;
+      finite &= find_context(h, query, top);
+      continue;
     }
-    Softmax s[n];
-    softmax<n>(h.scores, h.tokens, task.tokens, s);
-    for (int r = 0; r < n; r++)
-      *task.p_range = tb::join(*task.p_range, {s[r].smallest, s[r].factor});
-  });
+    const Softmax s = softmax(h, top);
+    RangeOf range;
+    range.add(s.smallest);
+    range.add(s.factor);
+    *task.p_range = tb::join(*task.p_range, range.get());
+  }
   return finite;
+}
+
+// e^(score - largest) of one row in place of its scores; returns what makes them probabilities.
+TB_INLINE float plain_softmax(float *x, int n) {
+  F top = set(x[0]);
+  for (int i = 0; i < n; i += kLanes)
+    top = max(top, load(x, i, n, top));
+  top = set(reduce_max(top));
+  Sum sum = zero_sum();
+  for (int i = 0; i < n; i += kLanes) {
+    const F e = exp(load(x + i) - top), kept = i + kLanes <= n ? e : keep(e, n - i, set(0.0f));
+    add(sum, kept);
+    store(x + i, kept);
+  }
+  return static_cast<float>(1.0 / total(sum));
 }
 
 // Attention in plain numbers, for models whose activations are not quantized.
 void plain_head(const HeadTask &t) {
   uint8_t *next = t.scratch;
-  float *const scores = Head::take<float>(next, padded(t.tokens));
-  double *const sums = Head::take<double>(next, padded(t.width));
+  double *const sums = Head::take<double>(next, whole_lanes(t.width));
+  float *const scores = Head::take<float>(next, whole_lanes(t.tokens));
   for (int query = 0; query < t.queries; query++) {
     const float *q = t.q + query * t.stride;
     for (int i = 0; i < t.tokens; i++)
       scores[i] = dot(q, t.k + i * t.stride, t.width) * t.scaling;
-    Softmax s;
-    softmax<1>(scores, 0, t.tokens, &s);
+    const float factor = plain_softmax(scores, t.tokens);
     for (int d = 0; d < t.width; d++)
       sums[d] = 0.0;
     for (int i = 0; i < t.tokens; i++) {
-      const double p = scores[i] * s.factor;
+      const double p = scores[i] * factor;
       const float *v = t.v + i * t.stride;
       for (int d = 0; d < t.width; d++)
         sums[d] += p * static_cast<double>(v[d]);

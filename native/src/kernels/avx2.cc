@@ -42,6 +42,10 @@ TB_INLINE void wide_dot(I &acc, Wide w, Wide x) {
   acc.v = _mm256_add_epi32(acc.v, _mm256_madd_epi16(w.v, x.v));
 #endif
 }
+TB_INLINE void store_joined(int8_t *p, I a) {
+  const __m256i words = _mm256_permute4x64_epi64(_mm256_packus_epi32(a.v, a.v), 0x08);
+  _mm_storeu_si128(reinterpret_cast<__m128i *>(p), _mm256_castsi256_si128(words));
+}
 TB_INLINE void store_wide4(WideRow *p, I a, I b, I c, I d) {
   const __m256i ab = _mm256_permute4x64_epi64(_mm256_packs_epi32(a.v, b.v), 0xd8);
   const __m256i cd = _mm256_permute4x64_epi64(_mm256_packs_epi32(c.v, d.v), 0xd8);

@@ -40,6 +40,7 @@ TB_INLINE void wide_dot(I &acc, Wide w, Wide x) {
 TB_INLINE void store_words16(int16_t *p, I a) {
   _mm256_storeu_si256(reinterpret_cast<__m256i *>(p), _mm512_cvtepi32_epi16(a.v));
 }
+TB_INLINE void store_joined(int8_t *p, I a) { store_words16(reinterpret_cast<int16_t *>(p), a); }
 TB_INLINE void store_wide4(WideRow *p, I a, I b, I c, I d) {
   store_words16(p, a);
   store_words16(p + 16, b);

@@ -29,6 +29,7 @@ constexpr int kWideGroup = 4, kWideZero = 0;
 TB_INLINE Wide load_wide(const int8_t *p) { return {_mm512_loadu_si512(p)}; }
 TB_INLINE Wide broadcast_wide(const WideRow *p) { return broadcast4(reinterpret_cast<const int8_t *>(p)); }
 TB_INLINE void wide_dot(I &acc, Wide w, Wide x) { dot_unsigned_signed(acc, x.v, w.v); }
+TB_INLINE void store_joined(int8_t *p, I a) { store(reinterpret_cast<int32_t *>(p), a); }
 TB_INLINE void store_wide4(WideRow *p, I a, I b, I c, I d) { store_bytes4(reinterpret_cast<int8_t *>(p), a, b, c, d); }
 
 } // namespace

@@ -31,6 +31,7 @@ constexpr int kWideGroup = 4, kWideZero = 0;
 TB_INLINE Wide load_wide(const int8_t *p) { return {_mm256_loadu_si256(reinterpret_cast<const __m256i *>(p))}; }
 TB_INLINE Wide broadcast_wide(const WideRow *p) { return broadcast4(reinterpret_cast<const int8_t *>(p)); }
 TB_INLINE void wide_dot(I &acc, Wide w, Wide x) { dot_unsigned_signed(acc, x.v, w.v); }
+TB_INLINE void store_joined(int8_t *p, I a) { store(reinterpret_cast<int32_t *>(p), a); }
 TB_INLINE void store_wide4(WideRow *p, I a, I b, I c, I d) {
   const __m256i words = _mm256_packs_epi32(a.v, b.v), more = _mm256_packs_epi32(c.v, d.v);
   const __m256i order = _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7);

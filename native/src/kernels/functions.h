@@ -1,7 +1,7 @@
 // exp and GELU as numerics.py has them, with the same constants. Hexadecimal: a decimal would be rounded once more.
 #pragma once
 
-#include "inline.h"
+#include "several.h"
 
 namespace {
 
@@ -44,12 +44,12 @@ constexpr float kGeluTanh[7][8] = {
 constexpr float kGeluLast = 0x1.7ffffe0000000p+2f;
 constexpr float kGeluPieces = 0x1.5555560000000p+0f; // 1 / 0.75
 
-// max(x, 0) - h(|x|)
-TB_INLINE F gelu(F x, const float (&powers)[7][8]) {
-  const F u = min(abs(x), set(kGeluLast)) * set(kGeluPieces);
-  const I piece = truncate(u);
-  const F f = u - to_float(piece);
-  F h = look_up(powers[6], piece);
+// max(x, 0) - h(|x|). As exp(), for a vector F or several.
+template <class V> TB_INLINE V gelu(V x, const float (&powers)[7][8]) {
+  const V u = min(abs(x), set(kGeluLast)) * set(kGeluPieces);
+  const auto piece = truncate(u);
+  const V f = u - to_float(piece);
+  V h = look_up(powers[6], piece);
   TB_UNROLL for (int k = 5; k >= 0; k--) h = h * f + look_up(powers[k], piece);
   return max(x, set(0.0f)) - h;
 }
@@ -62,14 +62,14 @@ constexpr float kExpPowers[5] = {0x1.0000000000000p-1f, 0x1.5554dc0000000p-3f, 0
                                  0x1.120b6c0000000p-7f, 0x1.6d11060000000p-10f};
 
 // e^x for x <= 0. max has its arguments in the order that lets NaN through.
-TB_INLINE F exp(F x) {
+template <class V> TB_INLINE V exp(V x) {
   x = max(set(kExpLowest), x);
-  const F n = round(x * set(kExpLog2e));
-  const F r = (x - n * set(kExpLn2High)) - n * set(kExpLn2Low);
-  F q = set(kExpPowers[4]);
-  TB_UNROLL for (int k = 3; k >= 0; k--) q = q * r + set(kExpPowers[k]);
-  const F y = ((q * r) * r + r) + set(1.0f);
-  return as_float(as_int(y) + shift_to_exponent(to_int(n)));
+  const V n = round(x * set(kExpLog2e));
+  const V r = (x - n * set(kExpLn2High)) - n * set(kExpLn2Low);
+  V q = r * set(kExpPowers[4]) + set(kExpPowers[3]);
+  TB_UNROLL for (int k = 2; k >= 0; k--) q = q * r + set(kExpPowers[k]);
+  const V y = ((q * r) * r + r) + set(1.0f);
+  return as_float(as_int(y) + shift_left<23>(to_int(n)));
 }
 
 } // namespace

@@ -57,8 +57,8 @@ TB_NOINLINE void wide_rows(const PanelWeight &w, const CodeRows &x, const Linear
                            const uint8_t *b) {
   I total[rows][kVectors];
   const WideRow *a = reinterpret_cast<const WideRow *>(x.codes + row * x.stride);
-  wide_tile<rows, kVectors>(a, x.stride / sizeof(WideRow), reinterpret_cast<const int8_t *>(b),
-                            static_cast<int>(wide_groups(w.inputs)), total);
+  wide_tile<rows, kVectors>(a, x.stride / sizeof(WideRow), kWideGroup, reinterpret_cast<const int8_t *>(b),
+                            kVectors * kWideBytes, static_cast<int>(wide_groups(w.inputs)), total);
   finish<rows>(w, x, task, row, column, total);
 }
 

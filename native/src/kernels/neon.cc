@@ -24,6 +24,10 @@ constexpr int kWideGroup = 4, kWideZero = 128;
 TB_INLINE Wide load_wide(const int8_t *p) { return load_bytes(reinterpret_cast<const uint8_t *>(p)); }
 TB_INLINE Wide broadcast_wide(const WideRow *p) { return broadcast4(p); }
 TB_INLINE void wide_dot(I &acc, Wide w, Wide x) { dot(acc, w, x); }
+TB_INLINE void store_joined(int8_t *p, I a) {
+  vst1q_s8(p, vreinterpretq_s8_s32(a.a));
+  vst1q_s8(p + 16, vreinterpretq_s8_s32(a.b));
+}
 TB_INLINE void store_wide4(WideRow *p, I a, I b, I c, I d) { store_bytes4(p, a, b, c, d); }
 
 } // namespace

@@ -30,13 +30,19 @@ TB_INLINE Wide load_wide(const int8_t *p) {
 }
 TB_INLINE Wide broadcast_wide(const WideRow *p) {
   Wide a;
-  for (int i = 0; i < 2 * kLanes; i++)
-    a.v[i] = p[i % 2];
+  for (int i = 0; i < 2 * kLanes; i += 2)
+    std::memcpy(a.v + i, p, 2 * sizeof(WideRow));
   return a;
 }
 TB_INLINE void wide_dot(I &acc, const Wide &w, const Wide &x) {
   for (int i = 0; i < kLanes; i++)
     acc.v[i] += w.v[2 * i] * x.v[2 * i] + w.v[2 * i + 1] * x.v[2 * i + 1];
+}
+TB_INLINE void store_joined(int8_t *p, const I &a) {
+  for (int i = 0; i < kLanes; i++) {
+    p[2 * i] = static_cast<int8_t>(a.v[i]);
+    p[2 * i + 1] = static_cast<int8_t>(a.v[i] >> 8);
+  }
 }
 TB_INLINE void store_wide4(WideRow *p, const I &a, const I &b, const I &c, const I &d) {
   const I four[4] = {a, b, c, d};

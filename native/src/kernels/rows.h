@@ -2,8 +2,8 @@
 #pragma once
 
 #include "functions.h"
-#include "grid.h"
 #include "kernel.h"
+#include "lane_grids.h"
 
 #include <math.h> // C functions: see body.h
 
@@ -20,21 +20,29 @@ TB_INLINE F load(const float *x, int i, int n, F fill) {
 
 // The range of numbers that come one vector after the other.
 struct RangeOf {
-  F low = set(INFINITY), high = set(-INFINITY), finite = set(0.0f);
+  F low = set(INFINITY), high = set(-INFINITY);
+  F sum = set(0.0f); // NaN if a number was, which minima and maxima do not show
 
   // A vector of which the first `count` lanes are numbers.
   void add(F v, int count) {
-    F lowest = v, highest = v, difference = v - v; // NaN if v is NaN or infinite, and then so is `finite`
-    if (count < kLanes) {
-      lowest = keep(v, count, low);
-      highest = keep(v, count, high);
-      difference = keep(difference, count, set(0.0f));
+    if (count >= kLanes) {
+      add(v);
+    } else {
+      low = min(low, keep(v, count, low));
+      high = max(high, keep(v, count, high));
+      sum = sum + keep(v, count, set(0.0f));
     }
-    low = min(low, lowest);
-    high = max(high, highest);
-    finite = finite + difference;
   }
-  Range get() const { return {any_nan(finite) ? NAN : reduce_min(low), reduce_max(high)}; }
+  void add(F v) {
+    low = min(low, v);
+    high = max(high, v);
+    sum = sum + v;
+  }
+  Range get() const {
+    const Range range{reduce_min(low), reduce_max(high)};
+    const bool finite = !any_nan(sum) && is_finite(range.low) && is_finite(range.high);
+    return {finite ? range.low : NAN, range.high};
+  }
 };
 
 TB_INLINE Range range_of(const float *x, int n) {
@@ -46,10 +54,19 @@ TB_INLINE Range range_of(const float *x, int n) {
 
 Range range(const float *x, int n) { return range_of(x, n); }
 
-// Replaces each vector by f of it, and gives the range of the new numbers.
+// Replaces each vector by f of it, and gives the range of the new numbers. f takes a vector, or several.
 template <class Function> TB_INLINE Range map(float *x, int n, Function f) {
+  constexpr int kAtOnce = kVectors;
   RangeOf range;
-  for (int i = 0; i < n; i += kLanes) {
+  int i = 0;
+  for (; i + kAtOnce * kLanes <= n; i += kAtOnce * kLanes) {
+    const auto v = f(load_several<kAtOnce>(x + i, kLanes), i);
+    TB_UNROLL for (int j = 0; j < kAtOnce; j++) {
+      store(x + i + j * kLanes, v.v[j]);
+      range.add(v.v[j]);
+    }
+  }
+  for (; i < n; i += kLanes) {
     const F v = f(load(x + i), i);
     store(x + i, v);
     range.add(v, n - i);
@@ -65,6 +82,9 @@ struct Codes {
   explicit Codes(const Grid &g, float stored_zero)
       : shift(set(g.shift)), inverse(set(g.inverse)), smallest(set(g.smallest)), largest(set(g.largest)),
         zero(set(static_cast<int32_t>(g.zero - stored_zero))) {}
+  explicit Codes(const LaneGrids &g)
+      : shift(g.shift), inverse(g.inverse), smallest(set(g.smallest)), largest(set(g.largest)),
+        zero(set(static_cast<int32_t>(g.zero))) {}
 
   I operator()(F x) const {
     // The bounds are whole numbers: clamping before rounding is the same, and the conversion rounds.
@@ -140,17 +160,17 @@ Range layer_norm(float *x, int n, const float *weight, const float *bias, double
     add_product(squares, kept, kept);
   }
   const F inverse = set(static_cast<float>(1.0 / ::sqrt(total(squares) / n + eps)));
-  return map(x, n, [&](F d, int i) { return (d * inverse) * load(weight + i) + load(bias + i); });
+  return map(x, n, [&](auto d, int i) { return (d * inverse) * load_as(d, weight + i) + load_as(d, bias + i); });
 }
 
 Range activate(float *x, int n, int function) {
   switch (function) {
   case TB_GELU:
-    return map(x, n, [](F v, int) { return gelu(v, kGelu); });
+    return map(x, n, [](auto v, int) { return gelu(v, kGelu); });
   case TB_GELU_TANH:
-    return map(x, n, [](F v, int) { return gelu(v, kGeluTanh); });
+    return map(x, n, [](auto v, int) { return gelu(v, kGeluTanh); });
   case TB_RELU:
-    return map(x, n, [](F v, int) { return max(v, set(0.0f)); });
+    return map(x, n, [](auto v, int) { return max(v, set(0.0f)); });
   case TB_TANH:
     for (int i = 0; i < n; i++)
       // Through double: the last bit of tanhf differs between C libraries, that of this does not.

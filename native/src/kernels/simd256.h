@@ -28,6 +28,7 @@ TB_INLINE F set(float x) { return {_mm256_set1_ps(x)}; }
 TB_INLINE F operator+(F a, F b) { return {_mm256_add_ps(a.v, b.v)}; }
 TB_INLINE F operator-(F a, F b) { return {_mm256_sub_ps(a.v, b.v)}; }
 TB_INLINE F operator*(F a, F b) { return {_mm256_mul_ps(a.v, b.v)}; }
+TB_INLINE F operator/(F a, F b) { return {_mm256_div_ps(a.v, b.v)}; }
 TB_INLINE F min(F a, F b) { return {_mm256_min_ps(a.v, b.v)}; }
 TB_INLINE F max(F a, F b) { return {_mm256_max_ps(a.v, b.v)}; }
 TB_INLINE F abs(F a) { return {_mm256_andnot_ps(_mm256_set1_ps(-0.0f), a.v)}; }
@@ -39,6 +40,9 @@ TB_INLINE F look_up(const float *table, I index) {
 #endif
   return {_mm256_permutevar8x32_ps(t, index.v)};
 }
+TB_INLINE F where_at_least(F a, F bound, F value) {
+  return {_mm256_and_ps(_mm256_cmp_ps(a.v, bound.v, _CMP_GE_OQ), value.v)};
+}
 TB_INLINE bool any_nan(F a) { return _mm256_movemask_ps(_mm256_cmp_ps(a.v, a.v, _CMP_UNORD_Q)) != 0; }
 
 TB_INLINE I load(const int32_t *p) { return {_mm256_loadu_si256(reinterpret_cast<const __m256i *>(p))}; }
@@ -46,8 +50,9 @@ TB_INLINE void store(int32_t *p, I a) { _mm256_storeu_si256(reinterpret_cast<__m
 TB_INLINE I set(int32_t x) { return {_mm256_set1_epi32(x)}; }
 TB_INLINE I operator+(I a, I b) { return {_mm256_add_epi32(a.v, b.v)}; }
 TB_INLINE I operator-(I a, I b) { return {_mm256_sub_epi32(a.v, b.v)}; }
+TB_INLINE I operator^(I a, I b) { return {_mm256_xor_si256(a.v, b.v)}; }
 TB_INLINE I shift_right(I a, int n) { return {_mm256_sra_epi32(a.v, _mm_cvtsi32_si128(n))}; }
-TB_INLINE I shift_to_exponent(I a) { return {_mm256_slli_epi32(a.v, 23)}; }
+template <int n> TB_INLINE I shift_left(I a) { return {_mm256_slli_epi32(a.v, n)}; }
 TB_INLINE I truncate(F a) { return {_mm256_cvttps_epi32(a.v)}; }
 TB_INLINE I to_int(F a) { return {_mm256_cvtps_epi32(a.v)}; }
 TB_INLINE F to_float(I a) { return {_mm256_cvtepi32_ps(a.v)}; }
@@ -96,6 +101,23 @@ TB_INLINE double total(Sum s) {
   const __m256d four = _mm256_add_pd(s.low, s.high);
   const __m128d two = _mm_add_pd(_mm256_castpd256_pd128(four), _mm256_extractf128_pd(four, 1));
   return _mm_cvtsd_f64(_mm_add_sd(two, _mm_unpackhi_pd(two, two)));
+}
+
+using Doubles = Sum; // one for each lane
+TB_INLINE Doubles zero_doubles() { return zero_sum(); }
+TB_INLINE Doubles operator+(Doubles a, Doubles b) {
+  return {_mm256_add_pd(a.low, b.low), _mm256_add_pd(a.high, b.high)};
+}
+TB_INLINE Doubles doubles(F a) { return widen(a); }
+TB_INLINE F one_over(Doubles a) {
+  const __m256d one = _mm256_set1_pd(1.0);
+  return {_mm256_set_m128(_mm256_cvtpd_ps(_mm256_div_pd(one, a.high)), _mm256_cvtpd_ps(_mm256_div_pd(one, a.low)))};
+}
+
+TB_INLINE void zip(F a, F b, F &low, F &high) {
+  const __m256 even = _mm256_unpacklo_ps(a.v, b.v), odd = _mm256_unpackhi_ps(a.v, b.v); // within halves
+  low = {_mm256_permute2f128_ps(even, odd, 0x20)};
+  high = {_mm256_permute2f128_ps(even, odd, 0x31)};
 }
 
 // 4 x 8 numbers of -128 .. 255 to 32 bytes. The packs work within halves of a register; the permutation mends that.

@@ -28,10 +28,15 @@ TB_INLINE F set(float x) { return {_mm512_set1_ps(x)}; }
 TB_INLINE F operator+(F a, F b) { return {_mm512_add_ps(a.v, b.v)}; }
 TB_INLINE F operator-(F a, F b) { return {_mm512_sub_ps(a.v, b.v)}; }
 TB_INLINE F operator*(F a, F b) { return {_mm512_mul_ps(a.v, b.v)}; }
+TB_INLINE F operator/(F a, F b) { return {_mm512_div_ps(a.v, b.v)}; }
 TB_INLINE F min(F a, F b) { return {_mm512_min_ps(a.v, b.v)}; }
 TB_INLINE F max(F a, F b) { return {_mm512_max_ps(a.v, b.v)}; }
 TB_INLINE F abs(F a) { return {_mm512_abs_ps(a.v)}; }
 TB_INLINE F round(F a) { return {_mm512_roundscale_ps(a.v, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC)}; }
+// `value` in the lanes where a >= bound, else 0.
+TB_INLINE F where_at_least(F a, F bound, F value) {
+  return {_mm512_maskz_mov_ps(_mm512_cmp_ps_mask(a.v, bound.v, _CMP_GE_OQ), value.v)};
+}
 TB_INLINE bool any_nan(F a) { return _mm512_cmp_ps_mask(a.v, a.v, _CMP_UNORD_Q) != 0; }
 
 TB_INLINE I load(const int32_t *p) { return {_mm512_loadu_si512(p)}; }
@@ -39,8 +44,9 @@ TB_INLINE void store(int32_t *p, I a) { _mm512_storeu_si512(p, a.v); }
 TB_INLINE I set(int32_t x) { return {_mm512_set1_epi32(x)}; }
 TB_INLINE I operator+(I a, I b) { return {_mm512_add_epi32(a.v, b.v)}; }
 TB_INLINE I operator-(I a, I b) { return {_mm512_sub_epi32(a.v, b.v)}; }
+TB_INLINE I operator^(I a, I b) { return {_mm512_xor_si512(a.v, b.v)}; }
 TB_INLINE I shift_right(I a, int n) { return {_mm512_sra_epi32(a.v, _mm_cvtsi32_si128(n))}; }
-TB_INLINE I shift_to_exponent(I a) { return {_mm512_slli_epi32(a.v, 23)}; }
+template <int n> TB_INLINE I shift_left(I a) { return {_mm512_slli_epi32(a.v, n)}; }
 TB_INLINE I truncate(F a) { return {_mm512_cvttps_epi32(a.v)}; }
 TB_INLINE I to_int(F a) { return {_mm512_cvtps_epi32(a.v)}; }
 TB_INLINE F to_float(I a) { return {_mm512_cvtepi32_ps(a.v)}; }
@@ -80,6 +86,30 @@ TB_INLINE double total(Sum s) {
   const __m256d four = _mm256_add_pd(_mm512_castpd512_pd256(s.v), _mm512_extractf64x4_pd(s.v, 1));
   const __m128d two = _mm_add_pd(_mm256_castpd256_pd128(four), _mm256_extractf128_pd(four, 1));
   return _mm_cvtsd_f64(_mm_add_sd(two, _mm_unpackhi_pd(two, two)));
+}
+
+// A float64 number for each lane.
+struct Doubles {
+  __m512d low, high;
+};
+TB_INLINE Doubles zero_doubles() { return {_mm512_setzero_pd(), _mm512_setzero_pd()}; }
+TB_INLINE Doubles operator+(Doubles a, Doubles b) {
+  return {_mm512_add_pd(a.low, b.low), _mm512_add_pd(a.high, b.high)};
+}
+TB_INLINE Doubles doubles(F a) { return {low_half(a), high_half(a)}; }
+TB_INLINE F one_over(Doubles a) {
+  const __m512d one = _mm512_set1_pd(1.0);
+  const __m256 low = _mm512_cvtpd_ps(_mm512_div_pd(one, a.low)), high = _mm512_cvtpd_ps(_mm512_div_pd(one, a.high));
+  return {
+      _mm512_castpd_ps(_mm512_insertf64x4(_mm512_castps_pd(_mm512_castps256_ps512(low)), _mm256_castps_pd(high), 1))};
+}
+
+// a0, b0, a1, b1, ..: the lower half of these lanes and the upper one.
+TB_INLINE void zip(F a, F b, F &low, F &high) {
+  const __m512i lower = _mm512_setr_epi32(0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23);
+  const __m512i upper = _mm512_setr_epi32(8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31);
+  low = {_mm512_permutex2var_ps(a.v, lower, b.v)};
+  high = {_mm512_permutex2var_ps(a.v, upper, b.v)};
 }
 
 TB_INLINE void store_bytes16(void *p, I a) {

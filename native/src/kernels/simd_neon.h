@@ -30,6 +30,7 @@ TB_INLINE F set(float x) { return {vdupq_n_f32(x), vdupq_n_f32(x)}; }
 TB_INLINE F operator+(F x, F y) { return {vaddq_f32(x.a, y.a), vaddq_f32(x.b, y.b)}; }
 TB_INLINE F operator-(F x, F y) { return {vsubq_f32(x.a, y.a), vsubq_f32(x.b, y.b)}; }
 TB_INLINE F operator*(F x, F y) { return {vmulq_f32(x.a, y.a), vmulq_f32(x.b, y.b)}; }
+TB_INLINE F operator/(F x, F y) { return {vdivq_f32(x.a, y.a), vdivq_f32(x.b, y.b)}; }
 // As x86 has it: the second argument if one is NaN.
 TB_INLINE F min(F x, F y) {
   return {vbslq_f32(vcltq_f32(x.a, y.a), x.a, y.a), vbslq_f32(vcltq_f32(x.b, y.b), x.b, y.b)};
@@ -39,6 +40,12 @@ TB_INLINE F max(F x, F y) {
 }
 TB_INLINE F abs(F x) { return {vabsq_f32(x.a), vabsq_f32(x.b)}; }
 TB_INLINE F round(F x) { return {vrndnq_f32(x.a), vrndnq_f32(x.b)}; }
+TB_INLINE float32x4_t where_at_least4(float32x4_t x, float32x4_t bound, float32x4_t value) {
+  return vreinterpretq_f32_u32(vandq_u32(vcgeq_f32(x, bound), vreinterpretq_u32_f32(value)));
+}
+TB_INLINE F where_at_least(F x, F bound, F value) {
+  return {where_at_least4(x.a, bound.a, value.a), where_at_least4(x.b, bound.b, value.b)};
+}
 TB_INLINE bool any_nan(F x) {
   return vminvq_u32(vandq_u32(vceqq_f32(x.a, x.a), vceqq_f32(x.b, x.b))) == 0; // NaN is not equal to itself
 }
@@ -51,8 +58,9 @@ TB_INLINE void store(int32_t *p, I x) {
 TB_INLINE I set(int32_t x) { return {vdupq_n_s32(x), vdupq_n_s32(x)}; }
 TB_INLINE I operator+(I x, I y) { return {vaddq_s32(x.a, y.a), vaddq_s32(x.b, y.b)}; }
 TB_INLINE I operator-(I x, I y) { return {vsubq_s32(x.a, y.a), vsubq_s32(x.b, y.b)}; }
+TB_INLINE I operator^(I x, I y) { return {veorq_s32(x.a, y.a), veorq_s32(x.b, y.b)}; }
 TB_INLINE I shift_right(I x, int n) { return {vshlq_s32(x.a, vdupq_n_s32(-n)), vshlq_s32(x.b, vdupq_n_s32(-n))}; }
-TB_INLINE I shift_to_exponent(I x) { return {vshlq_n_s32(x.a, 23), vshlq_n_s32(x.b, 23)}; }
+template <int n> TB_INLINE I shift_left(I x) { return {vshlq_n_s32(x.a, n), vshlq_n_s32(x.b, n)}; }
 TB_INLINE I truncate(F x) { return {vcvtq_s32_f32(x.a), vcvtq_s32_f32(x.b)}; }
 TB_INLINE I to_int(F x) { return {vcvtnq_s32_f32(x.a), vcvtnq_s32_f32(x.b)}; }
 TB_INLINE F to_float(I x) { return {vcvtq_f32_s32(x.a), vcvtq_f32_s32(x.b)}; }
@@ -111,6 +119,24 @@ TB_INLINE void add_product(Sum &s, F x, F y) {
 TB_INLINE double total(Sum s) {
   const float64x2_t two = vaddq_f64(vaddq_f64(s.v[0], s.v[2]), vaddq_f64(s.v[1], s.v[3])); // 04+26, 15+37
   return vgetq_lane_f64(two, 0) + vgetq_lane_f64(two, 1);
+}
+
+using Doubles = Sum; // one for each lane
+TB_INLINE Doubles zero_doubles() { return zero_sum(); }
+TB_INLINE Doubles operator+(Doubles x, Doubles y) {
+  TB_UNROLL for (int i = 0; i < 4; i++) x.v[i] = vaddq_f64(x.v[i], y.v[i]);
+  return x;
+}
+TB_INLINE Doubles doubles(F x) { return widen(x); }
+TB_INLINE F one_over(Doubles x) {
+  const float64x2_t one = vdupq_n_f64(1.0);
+  TB_UNROLL for (int i = 0; i < 4; i++) x.v[i] = vdivq_f64(one, x.v[i]);
+  return {vcvt_high_f32_f64(vcvt_f32_f64(x.v[0]), x.v[1]), vcvt_high_f32_f64(vcvt_f32_f64(x.v[2]), x.v[3])};
+}
+
+TB_INLINE void zip(F x, F y, F &low, F &high) {
+  low = {vzip1q_f32(x.a, y.a), vzip2q_f32(x.a, y.a)};
+  high = {vzip1q_f32(x.b, y.b), vzip2q_f32(x.b, y.b)};
 }
 
 TB_INLINE int8x8_t bytes_of(I x) { return vmovn_s16(vcombine_s16(vmovn_s32(x.a), vmovn_s32(x.b))); }

@@ -55,6 +55,12 @@ TB_INLINE F operator-(const F &a, const F &b) {
 TB_INLINE F operator*(const F &a, const F &b) {
   return each<F>([&](int i) { return a.v[i] * b.v[i]; });
 }
+TB_INLINE F operator/(const F &a, const F &b) {
+  return each<F>([&](int i) { return a.v[i] / b.v[i]; });
+}
+TB_INLINE F where_at_least(const F &a, const F &bound, const F &value) {
+  return each<F>([&](int i) { return a.v[i] >= bound.v[i] ? value.v[i] : 0.0f; });
+}
 TB_INLINE F min(const F &a, const F &b) {
   return each<F>([&](int i) { return a.v[i] < b.v[i] ? a.v[i] : b.v[i]; });
 }
@@ -94,11 +100,14 @@ TB_INLINE I operator+(const I &a, const I &b) {
 TB_INLINE I operator-(const I &a, const I &b) {
   return each<I>([&](int i) { return wrapped(bits(a.v[i]) - bits(b.v[i])); });
 }
+TB_INLINE I operator^(const I &a, const I &b) {
+  return each<I>([&](int i) { return a.v[i] ^ b.v[i]; });
+}
 TB_INLINE I shift_right(const I &a, int n) {
   return each<I>([&](int i) { return a.v[i] >> n; });
 }
-TB_INLINE I shift_to_exponent(const I &a) {
-  return each<I>([&](int i) { return wrapped(bits(a.v[i]) << 23); });
+template <int n> TB_INLINE I shift_left(const I &a) {
+  return each<I>([&](int i) { return wrapped(bits(a.v[i]) << n); });
 }
 // Numbers that int32 does not have give 0: the language leaves them open.
 TB_INLINE I truncate(const F &a) {
@@ -155,6 +164,23 @@ TB_INLINE void add_product(Sum &s, const F &a, const F &b) {
 TB_INLINE double total(const Sum &s) {
   const double *v = s.v;
   return ((v[0] + v[4]) + (v[2] + v[6])) + ((v[1] + v[5]) + (v[3] + v[7]));
+}
+
+using Doubles = Sum; // one for each lane
+TB_INLINE Doubles zero_doubles() { return zero_sum(); }
+TB_INLINE Doubles operator+(const Doubles &a, const Doubles &b) {
+  return each<Doubles>([&](int i) { return a.v[i] + b.v[i]; });
+}
+TB_INLINE Doubles doubles(const F &a) {
+  return each<Doubles>([&](int i) { return static_cast<double>(a.v[i]); });
+}
+TB_INLINE F one_over(const Doubles &a) {
+  return each<F>([&](int i) { return static_cast<float>(1.0 / a.v[i]); });
+}
+
+TB_INLINE void zip(F a, F b, F &low, F &high) {
+  low = each<F>([&](int i) { return (i % 2 == 0 ? a : b).v[i / 2]; });
+  high = each<F>([&](int i) { return (i % 2 == 0 ? a : b).v[(kLanes + i) / 2]; });
 }
 
 TB_INLINE void store_bytes4(int8_t *p, const I &a, const I &b, const I &c, const I &d) {

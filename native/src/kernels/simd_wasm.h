@@ -34,11 +34,15 @@ TB_INLINE F set(float x) { return {wasm_f32x4_splat(x), wasm_f32x4_splat(x)}; }
 TB_INLINE F operator+(F x, F y) { return {wasm_f32x4_add(x.a, y.a), wasm_f32x4_add(x.b, y.b)}; }
 TB_INLINE F operator-(F x, F y) { return {wasm_f32x4_sub(x.a, y.a), wasm_f32x4_sub(x.b, y.b)}; }
 TB_INLINE F operator*(F x, F y) { return {wasm_f32x4_mul(x.a, y.a), wasm_f32x4_mul(x.b, y.b)}; }
+TB_INLINE F operator/(F x, F y) { return {wasm_f32x4_div(x.a, y.a), wasm_f32x4_div(x.b, y.b)}; }
 // pmin and pmax give the first argument if one is NaN, and the others of x86 the second.
 TB_INLINE F min(F x, F y) { return {wasm_f32x4_pmin(y.a, x.a), wasm_f32x4_pmin(y.b, x.b)}; }
 TB_INLINE F max(F x, F y) { return {wasm_f32x4_pmax(y.a, x.a), wasm_f32x4_pmax(y.b, x.b)}; }
 TB_INLINE F abs(F x) { return {wasm_f32x4_abs(x.a), wasm_f32x4_abs(x.b)}; }
 TB_INLINE F round(F x) { return {wasm_f32x4_nearest(x.a), wasm_f32x4_nearest(x.b)}; }
+TB_INLINE F where_at_least(F x, F bound, F value) {
+  return {wasm_v128_and(wasm_f32x4_ge(x.a, bound.a), value.a), wasm_v128_and(wasm_f32x4_ge(x.b, bound.b), value.b)};
+}
 TB_INLINE bool any_nan(F x) {
   return wasm_v128_any_true(wasm_v128_or(wasm_f32x4_ne(x.a, x.a), wasm_f32x4_ne(x.b, x.b)));
 }
@@ -51,11 +55,12 @@ TB_INLINE void store(int32_t *p, I x) {
 TB_INLINE I set(int32_t x) { return {wasm_i32x4_splat(x), wasm_i32x4_splat(x)}; }
 TB_INLINE I operator+(I x, I y) { return {wasm_i32x4_add(x.a, y.a), wasm_i32x4_add(x.b, y.b)}; }
 TB_INLINE I operator-(I x, I y) { return {wasm_i32x4_sub(x.a, y.a), wasm_i32x4_sub(x.b, y.b)}; }
+TB_INLINE I operator^(I x, I y) { return {wasm_v128_xor(x.a, y.a), wasm_v128_xor(x.b, y.b)}; }
 TB_INLINE I shift_right(I x, int n) {
   const uint32_t by = static_cast<uint32_t>(n);
   return {wasm_i32x4_shr(x.a, by), wasm_i32x4_shr(x.b, by)};
 }
-TB_INLINE I shift_to_exponent(I x) { return {wasm_i32x4_shl(x.a, 23), wasm_i32x4_shl(x.b, 23)}; }
+template <int n> TB_INLINE I shift_left(I x) { return {wasm_i32x4_shl(x.a, n), wasm_i32x4_shl(x.b, n)}; }
 TB_INLINE F to_float(I x) { return {wasm_f32x4_convert_i32x4(x.a), wasm_f32x4_convert_i32x4(x.b)}; }
 TB_INLINE F as_float(I x) { return {x.a, x.b}; }
 TB_INLINE I as_int(F x) { return {x.a, x.b}; }
@@ -134,6 +139,27 @@ TB_INLINE double total(Sum s) {
   return wasm_f64x2_extract_lane(two, 0) + wasm_f64x2_extract_lane(two, 1);
 }
 
+using Doubles = Sum; // one for each lane
+TB_INLINE Doubles zero_doubles() { return zero_sum(); }
+TB_INLINE Doubles operator+(Doubles x, Doubles y) {
+  TB_UNROLL for (int i = 0; i < 4; i++) x.v[i] = wasm_f64x2_add(x.v[i], y.v[i]);
+  return x;
+}
+TB_INLINE Doubles doubles(F x) { return widen(x); }
+TB_INLINE v128_t one_over4(v128_t x, v128_t y) {
+  const v128_t one = wasm_f64x2_const_splat(1.0);
+  const v128_t low = wasm_f32x4_demote_f64x2_zero(wasm_f64x2_div(one, x));
+  return wasm_i32x4_shuffle(low, wasm_f32x4_demote_f64x2_zero(wasm_f64x2_div(one, y)), 0, 1, 4, 5);
+}
+TB_INLINE F one_over(Doubles x) { return {one_over4(x.v[0], x.v[1]), one_over4(x.v[2], x.v[3])}; }
+
+TB_INLINE v128_t zip_low(v128_t x, v128_t y) { return wasm_i32x4_shuffle(x, y, 0, 4, 1, 5); }
+TB_INLINE v128_t zip_high(v128_t x, v128_t y) { return wasm_i32x4_shuffle(x, y, 2, 6, 3, 7); }
+TB_INLINE void zip(F x, F y, F &low, F &high) {
+  low = {zip_low(x.a, y.a), zip_high(x.a, y.a)};
+  high = {zip_low(x.b, y.b), zip_high(x.b, y.b)};
+}
+
 TB_INLINE v128_t words_of(I x) { return wasm_i16x8_narrow_i32x4(x.a, x.b); }
 TB_INLINE void store_bytes4(int8_t *p, I a, I b, I c, I d) {
   wasm_v128_store(p, wasm_i8x16_narrow_i16x8(words_of(a), words_of(b)));
@@ -170,5 +196,6 @@ TB_INLINE void store_wide4(WideRow *p, I a, I b, I c, I d) {
   wasm_v128_store(p + 2 * kLanes, words_of(c));
   wasm_v128_store(p + 3 * kLanes, words_of(d));
 }
+TB_INLINE void store_joined(int8_t *p, I a) { wasm_v128_store(p, wasm_u16x8_narrow_i32x4(a.a, a.b)); }
 
 } // namespace
