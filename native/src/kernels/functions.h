@@ -50,7 +50,7 @@ template <class V> TB_INLINE V gelu(V x, const float (&powers)[7][8]) {
   const auto piece = truncate(u);
   const V f = u - to_float(piece);
   V h = look_up(powers[6], piece);
-  TB_UNROLL for (int k = 5; k >= 0; k--) h = h * f + look_up(powers[k], piece);
+  TB_UNROLL for (int k = 5; k >= 0; k--) h = in_step(h * f + look_up(powers[k], piece));
   return max(x, set(0.0f)) - h;
 }
 
@@ -64,10 +64,10 @@ constexpr float kExpPowers[5] = {0x1.0000000000000p-1f, 0x1.5554dc0000000p-3f, 0
 // e^x for x <= 0. max has its arguments in the order that lets NaN through.
 template <class V> TB_INLINE V exp(V x) {
   x = max(set(kExpLowest), x);
-  const V n = round(x * set(kExpLog2e));
+  const V n = in_step(round(x * set(kExpLog2e)));
   const V r = (x - n * set(kExpLn2High)) - n * set(kExpLn2Low);
-  V q = r * set(kExpPowers[4]) + set(kExpPowers[3]);
-  TB_UNROLL for (int k = 2; k >= 0; k--) q = q * r + set(kExpPowers[k]);
+  V q = in_step(r * set(kExpPowers[4]) + set(kExpPowers[3]));
+  TB_UNROLL for (int k = 2; k >= 0; k--) q = in_step(q * r + set(kExpPowers[k]));
   const V y = ((q * r) * r + r) + set(1.0f);
   return as_float(as_int(y) + shift_left<23>(to_int(n)));
 }

@@ -82,6 +82,13 @@ template <int n> TB_INLINE SeveralF<n> look_up(const float *table, const Several
   return each(index, [table](I x) { return look_up(table, x); });
 }
 
+// All of them are computed before what follows: otherwise gcc puts what depends on one behind it, one chain after the
+// other again.
+TB_INLINE F in_step(F a) { return a; }
+template <int n> TB_INLINE SeveralF<n> in_step(const SeveralF<n> &a) {
+  return each(a, [](F x) { return in_register(x); });
+}
+
 // Vectors of `step` numbers from one to the next.
 template <int n> TB_INLINE SeveralF<n> load_several(const float *p, int step) {
   SeveralF<n> a;

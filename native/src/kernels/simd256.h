@@ -24,6 +24,12 @@ struct Bytes {
 
 TB_INLINE F load(const float *p) { return {_mm256_loadu_ps(p)}; }
 TB_INLINE void store(float *p, F a) { _mm256_storeu_ps(p, a.v); }
+TB_INLINE F in_register(F a) {
+#if defined(__GNUC__)
+  __asm__("" : "+x"(a.v));
+#endif
+  return a;
+}
 TB_INLINE F set(float x) { return {_mm256_set1_ps(x)}; }
 TB_INLINE F operator+(F a, F b) { return {_mm256_add_ps(a.v, b.v)}; }
 TB_INLINE F operator-(F a, F b) { return {_mm256_sub_ps(a.v, b.v)}; }

@@ -24,6 +24,13 @@ struct Bytes {
 
 TB_INLINE F load(const float *p) { return {_mm512_loadu_ps(p)}; }
 TB_INLINE void store(float *p, F a) { _mm512_storeu_ps(p, a.v); }
+// Computed here and now, whatever the compiler would like to move.
+TB_INLINE F in_register(F a) {
+#if defined(__GNUC__) && !defined(TB_EMULATED)
+  __asm__("" : "+v"(a.v));
+#endif
+  return a;
+}
 TB_INLINE F set(float x) { return {_mm512_set1_ps(x)}; }
 TB_INLINE F operator+(F a, F b) { return {_mm512_add_ps(a.v, b.v)}; }
 TB_INLINE F operator-(F a, F b) { return {_mm512_sub_ps(a.v, b.v)}; }

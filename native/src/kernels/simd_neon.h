@@ -26,6 +26,12 @@ TB_INLINE void store(float *p, F x) {
   vst1q_f32(p, x.a);
   vst1q_f32(p + 4, x.b);
 }
+TB_INLINE F in_register(F x) {
+#if defined(__GNUC__)
+  __asm__("" : "+w"(x.a), "+w"(x.b));
+#endif
+  return x;
+}
 TB_INLINE F set(float x) { return {vdupq_n_f32(x), vdupq_n_f32(x)}; }
 TB_INLINE F operator+(F x, F y) { return {vaddq_f32(x.a, y.a), vaddq_f32(x.b, y.b)}; }
 TB_INLINE F operator-(F x, F y) { return {vsubq_f32(x.a, y.a), vsubq_f32(x.b, y.b)}; }

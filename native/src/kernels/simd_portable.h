@@ -43,6 +43,7 @@ TB_INLINE F load(const float *p) {
   return a;
 }
 TB_INLINE void store(float *p, const F &a) { std::memcpy(p, a.v, sizeof a.v); }
+TB_INLINE F in_register(const F &a) { return a; }
 TB_INLINE F set(float x) {
   return each<F>([&](int) { return x; });
 }

@@ -30,6 +30,7 @@ TB_INLINE void store(float *p, F x) {
   wasm_v128_store(p, x.a);
   wasm_v128_store(p + 4, x.b);
 }
+TB_INLINE F in_register(F x) { return x; }
 TB_INLINE F set(float x) { return {wasm_f32x4_splat(x), wasm_f32x4_splat(x)}; }
 TB_INLINE F operator+(F x, F y) { return {wasm_f32x4_add(x.a, y.a), wasm_f32x4_add(x.b, y.b)}; }
 TB_INLINE F operator-(F x, F y) { return {wasm_f32x4_sub(x.a, y.a), wasm_f32x4_sub(x.b, y.b)}; }
