@@ -164,8 +164,7 @@ bool Encoder::run(float *result) {
     after_attention(part, last);
     const Input input{
         .x = arrays_.x + row(part.begin), .stride = model_.stride, .n = model_.hidden, .norm = &last.output_norm};
-    for (int i = 0; i < part.rows; i++)
-      prepare_row(input.x + row(i), input);
+    prepare_rows(input, 0, part.rows, part.buffers.ranges);
   });
   if (output_.first_only && !first_only_) move_first_tokens();
   if (output_.kind == TB_OUTPUT_MEAN)
@@ -328,10 +327,10 @@ void Encoder::prepare(const Part &part, const Linear &linear, const Input &input
   const int tasks = pieces(part.rows, kTaskRows);
   Range *const ranges = part.buffers.ranges;
   part.team.run(tasks, [&](int task, int) {
-    for (int i = task * kTaskRows; i < std::min(part.rows, (task + 1) * kTaskRows); i++) {
-      ranges[i] = prepare_row(input.x + static_cast<size_t>(i) * input.stride, input);
-      if (input.quantized && row_ranges) quantize_row(part, linear, input, i, ranges[i]);
-    }
+    const int begin = task * kTaskRows, end = std::min(part.rows, begin + kTaskRows);
+    prepare_rows(input, begin, end, ranges);
+    for (int i = begin; i < end && input.quantized && row_ranges; i++)
+      quantize_row(part, linear, input, i, ranges[i]);
   });
   if (!input.quantized || row_ranges) return;
   for (int s = 0; s < group_.sequences; s++) { // the part is then the whole group: part.begin is 0
@@ -347,11 +346,14 @@ void Encoder::prepare(const Part &part, const Linear &linear, const Input &input
   });
 }
 
-// Norm or function of a row; the range of what it becomes.
-Range Encoder::prepare_row(float *x, const Input &input) const {
+// Norm or function of the rows begin .. end - 1, and the ranges of what they become.
+void Encoder::prepare_rows(const Input &input, int begin, int end, Range *ranges) const {
+  float *const x = input.x + static_cast<size_t>(begin) * input.stride;
   if (input.norm)
-    return kernel_.layer_norm(x, input.n, input.norm->weight.data(), input.norm->bias.data(), model_.norm_eps);
-  return kernel_.activate(x, input.n, input.function);
+    return kernel_.layer_norm(x, input.stride, end - begin, input.n, input.norm->weight.data(), input.norm->bias.data(),
+                              model_.norm_eps, ranges + begin);
+  for (int i = begin; i < end; i++)
+    ranges[i] = kernel_.activate(input.x + static_cast<size_t>(i) * input.stride, input.n, input.function);
 }
 
 // Rows of codes lie close together, but not at multiples of a large power of two: those would share a few sets of the

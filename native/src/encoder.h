@@ -107,7 +107,7 @@ private:
   };
   void apply(const Part &part, const Linear &linear, const Input &input, const Target &target);
   void prepare(const Part &part, const Linear &linear, const Input &input);
-  Range prepare_row(float *x, const Input &input) const;
+  void prepare_rows(const Input &input, int begin, int end, Range *ranges) const;
   void quantize_row(const Part &part, const Linear &linear, const Input &input, int row, Range range);
   void multiply(const Part &part, const Linear &linear, const Input &input, const Target &target, const Block &block);
   void multiply_floats(const Part &part, const Linear &linear, const Input &input, const Target &target,

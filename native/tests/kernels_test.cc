@@ -164,7 +164,10 @@ void check_rows() {
         std::memcpy(a.data(), x.data(), room * sizeof(float));
         std::memcpy(b.data(), x.data(), room * sizeof(float));
         const auto apply = [&](const Kernel &k, float *row) {
-          return function < 0 ? k.layer_norm(row, n, weight.data(), bias.data(), 1e-12) : k.activate(row, n, function);
+          if (function >= 0) return k.activate(row, n, function);
+          Range range;
+          k.layer_norm(row, 0, 1, n, weight.data(), bias.data(), 1e-12, &range);
+          return range;
         };
         const Range p = apply(portable_kernel, a.data()), q = apply(**kernel, b.data());
         CHECK(p.low == q.low && p.high == q.high);
@@ -172,6 +175,36 @@ void check_rows() {
           CHECK(a[i] == b[i]);
       }
       CHECK((*kernel)->dot(x.data(), weight.data(), n) == portable_kernel.dot(x.data(), weight.data(), n));
+    }
+  }
+}
+
+// Rows that are normalized together are what each of them is alone.
+void check_rows_together() {
+  Random random(5);
+  constexpr int kRows = 7, kNumbers = 45;
+  const size_t stride = round_up(kNumbers, kPad);
+  Buffer<float> together(kRows * stride), weight(stride), bias(stride);
+  for (size_t i = 0; i < kRows * stride; i++)
+    together[i] = random.real(3.0f);
+  for (size_t i = 0; i < kNumbers; i++) {
+    weight[i] = random.real(2.0f);
+    bias[i] = random.real(1.0f);
+  }
+  for (const Kernel *const *kernel = built_kernels(); *kernel; kernel++) {
+    if (!runs_here(**kernel)) continue;
+    const auto normalize = [&](float *rows, int count, Range *ranges) {
+      (*kernel)->layer_norm(rows, stride, count, kNumbers, weight.data(), bias.data(), 1e-12, ranges);
+    };
+    Buffer<float> alone(kRows * stride);
+    std::memcpy(alone.data(), together.data(), together.bytes());
+    Range ranges[kRows], range;
+    normalize(together.data(), kRows, ranges);
+    for (size_t r = 0; r < kRows; r++) {
+      normalize(alone.data() + r * stride, 1, &range);
+      CHECK(range.low == ranges[r].low && range.high == ranges[r].high);
+      for (size_t i = 0; i < kNumbers; i++)
+        CHECK(alone[r * stride + i] == together[r * stride + i]);
     }
   }
 }
@@ -202,6 +235,7 @@ int main() {
   }
   check_extremes();
   check_rows();
+  check_rows_together();
   check_not_finite();
   return report();
 }

@@ -81,8 +81,9 @@ struct Kernel {
   Range (*range)(const float *x, int n);
 
   void (*embed)(const float *word, const float *type, const float *position, int n, float *out);
-  // Whole rows, in place; they return the range of the new row.
-  Range (*layer_norm)(float *x, int n, const float *weight, const float *bias, double eps);
+  // Whole rows, in place, and the range of each new row.
+  void (*layer_norm)(float *x, size_t stride, int rows, int n, const float *weight, const float *bias, double eps,
+                     Range *ranges);
   Range (*activate)(float *x, int n, int function);
 
   size_t (*head_scratch)(int tokens, int width);

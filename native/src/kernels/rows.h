@@ -145,22 +145,38 @@ void embed(const float *word, const float *type, const float *position, int n, f
   }
 }
 
-Range layer_norm(float *x, int n, const float *weight, const float *bias, double eps) {
+// Each sum waits for itself, once for every eight numbers: several rows at a time do so together.
+template <int rows>
+TB_INLINE void normalize(float *x, size_t stride, int n, const float *weight, const float *bias, double eps,
+                         Range *ranges) {
   const F zero = set(0.0f);
-  Sum sum = zero_sum();
+  Sum sum[rows], squares[rows];
+  F mean[rows], inverse[rows];
+  TB_UNROLL for (int r = 0; r < rows; r++) sum[r] = squares[r] = zero_sum();
   for (int i = 0; i < n; i += kLanes)
-    add(sum, load(x, i, n, zero));
-  const F mean = set(static_cast<float>(total(sum) / n));
+    TB_UNROLL for (int r = 0; r < rows; r++) add(sum[r], load(x + r * stride, i, n, zero));
+  TB_UNROLL for (int r = 0; r < rows; r++) mean[r] = set(static_cast<float>(total(sum[r]) / n));
+  for (int i = 0; i < n; i += kLanes)
+    TB_UNROLL for (int r = 0; r < rows; r++) {
+      const F d = load(x + r * stride, i, n, mean[r]) - mean[r];
+      store(x + r * stride + i, d);
+      add_product(squares[r], d, d);
+    }
+  TB_UNROLL for (int r = 0; r < rows; r++) inverse[r] =
+      set(static_cast<float>(1.0 / ::sqrt(total(squares[r]) / n + eps)));
+  TB_UNROLL for (int r = 0; r < rows; r++) ranges[r] = map(x + r * stride, n, [&](auto d, int i) {
+    return (d * inverse[r]) * load_as(d, weight + i) + load_as(d, bias + i);
+  });
+}
 
-  Sum squares = zero_sum();
-  for (int i = 0; i < n; i += kLanes) {
-    const F d = load(x + i) - mean;
-    store(x + i, d);
-    const F kept = i + kLanes <= n ? d : keep(d, n - i, zero);
-    add_product(squares, kept, kept);
-  }
-  const F inverse = set(static_cast<float>(1.0 / ::sqrt(total(squares) / n + eps)));
-  return map(x, n, [&](auto d, int i) { return (d * inverse) * load_as(d, weight + i) + load_as(d, bias + i); });
+void layer_norm(float *x, size_t stride, int rows, int n, const float *weight, const float *bias, double eps,
+                Range *ranges) {
+  constexpr int kAtOnce = 4;
+  int r = 0;
+  for (; r + kAtOnce <= rows; r += kAtOnce)
+    normalize<kAtOnce>(x + r * stride, stride, n, weight, bias, eps, ranges + r);
+  for (; r < rows; r++)
+    normalize<1>(x + r * stride, stride, n, weight, bias, eps, ranges + r);
 }
 
 Range activate(float *x, int n, int function) {
