@@ -10,7 +10,7 @@ namespace {
 // in BERT-base) should stay in its second-level cache.
 constexpr int kPartRows = 25;
 // With fewer rows for each worker than this, all workers share the columns of the weights instead.
-constexpr int kFewRows = 16;
+constexpr int kFewRows = 8;
 constexpr int kTaskRows = 4; // of the work that is done row by row
 
 // Where piece i of `count` nearly equal pieces of n rows begins; they are multiples of `unit`, but for the last.

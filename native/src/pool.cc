@@ -68,7 +68,7 @@ int Team::size() const { return pool_ ? pool_->size() : 1; }
 
 void Team::run_in_pool(int tasks, Call call, const void *function) const { pool_->run(tasks, call, function); }
 
-Pool::Pool(int threads) : process_(process_id()) {
+Pool::Pool(int threads) : process_(process_id()), shares_(static_cast<size_t>(threads)) {
   threads_.reserve(static_cast<size_t>(threads - 1));
   try {
     for (int worker = 1; worker < threads; worker++)
@@ -94,7 +94,11 @@ bool Pool::acquire() { return !threads_.empty() && in_this_process() && busy_.tr
 
 void Pool::release() { busy_.unlock(); }
 
-bool Pool::open() const { return Ticket{ticket_.load()}.open(); }
+bool Pool::open() const {
+  for (const Share &share : shares_)
+    if (Ticket{share.ticket.load()}.open()) return true;
+  return false;
+}
 
 void Pool::run(int tasks, Team::Call call, const void *function) {
   if (tasks > kMostTasks) { // the ticket cannot count them
@@ -106,7 +110,10 @@ void Pool::run(int tasks, Team::Call call, const void *function) {
   function_ = function;
   done_.store(0, std::memory_order_relaxed);
   resting_ = false;
-  ticket_.store(Ticket{ticket_.load()}.of_next_round(tasks).value); // publishes the above
+  for (int i = size(); i-- > 0;) { // the caller's own share last; each store publishes the above
+    std::atomic<uint64_t> &ticket = shares_[static_cast<size_t>(i)].ticket;
+    ticket.store(Ticket{ticket.load()}.of_next_round((tasks - i + size() - 1) / size()).value);
+  }
   if (const int sleeping = sleeping_.load(); sleeping > 0) {
     {
       const std::lock_guard<std::mutex> lock(sleep_);
@@ -117,35 +124,43 @@ void Pool::run(int tasks, Team::Call call, const void *function) {
       for (int i = 1; i < tasks; i++) // no more than there is work for; the caller takes tasks, too
         wake_.notify_one();
   }
-  while (take_task(0)) {
-  }
+  take_tasks(0);
   while (!spin_until([&] { return done_.load(std::memory_order_acquire) == tasks; }))
     std::this_thread::yield();
 }
 
-bool Pool::take_task(int worker) {
-  uint64_t ticket = ticket_.load();
+bool Pool::take_task(int share, int worker) {
+  std::atomic<uint64_t> &tickets = shares_[static_cast<size_t>(share)].ticket;
+  uint64_t ticket = tickets.load();
   do {
     if (!Ticket{ticket}.open()) return false;
-  } while (!ticket_.compare_exchange_weak(ticket, ticket + 1));
-  call_(function_, Ticket{ticket}.next(), worker);
+  } while (!tickets.compare_exchange_weak(ticket, ticket + 1));
+  call_(function_, share + Ticket{ticket}.next() * size(), worker);
   done_.fetch_add(1, std::memory_order_release);
   return true;
+}
+
+void Pool::take_tasks(int worker) {
+  for (int i = 0; i < size(); i++)
+    while (take_task((worker + i) % size(), worker)) {
+    }
 }
 
 void Pool::work(int worker) {
   const FloatMode mode; // a new thread inherits its creator's
   const auto called = [this] { return open() || stop_; };
+  // While it spins it looks at its own tasks only: the others' tickets stay in the others' caches.
+  const std::atomic<uint64_t> &own = shares_[static_cast<size_t>(worker)].ticket;
+  const auto has_tasks = [&] { return Ticket{own.load()}.open() || stop_; };
   for (;;) {
-    if (!spin_until([&] { return called() || resting_; }) || !called()) {
+    if (!spin_until([&] { return has_tasks() || resting_; }) || !has_tasks()) {
       std::unique_lock<std::mutex> lock(sleep_);
       sleeping_.fetch_add(1);
       wake_.wait(lock, called);
       sleeping_.fetch_sub(1);
     }
     if (stop_) return;
-    while (take_task(worker)) {
-    }
+    take_tasks(worker);
   }
 }
 

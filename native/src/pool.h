@@ -26,6 +26,10 @@ public:
   int size() const;
 
   // f(task, worker) for all tasks, by size() workers; returns when all are done. f must not throw.
+  //
+  // Worker w does the tasks w, w + size(), w + 2 size(), .. and then helps the others: of one run and the next the same
+  // tasks are done by the same thread, which still has in its cache what it wrote. Only a thread that the system has
+  // put aside leaves its tasks to the others.
   template <class Function> void run(int tasks, const Function &f) const {
     if (!pool_ || tasks <= 1)
       for (int task = 0; task < tasks; task++)
@@ -73,19 +77,23 @@ private:
   friend class Team;
   void run(int tasks, Team::Call call, const void *function);
   void work(int worker);
-  bool take_task(int worker);
+  bool take_task(int share, int worker);
+  void take_tasks(int worker);
   bool open() const;
 
   std::vector<std::thread> threads_;
   long process_;
   std::mutex busy_;
 
-  // The current work. The ticket holds the number of tasks and the next one. The thread that advances it owns that
-  // task, and the caller stays in run() until all tasks are counted as done: so `call_` and `function_` are valid
-  // meanwhile. A thread that comes late finds no task and touches nothing.
+  // The current work. Each worker has a share of the tasks, and its ticket holds their number and the next one. The
+  // thread that advances it owns that task, and the caller stays in run() until all tasks are counted as done: so
+  // `call_` and `function_` are valid meanwhile. A thread that comes late finds no task and touches nothing.
   Team::Call call_ = nullptr;
   const void *function_ = nullptr;
-  std::atomic<uint64_t> ticket_{0}; // round (16 bits) | tasks (24) | next (24)
+  struct alignas(64) Share {         // on a cache line of its own
+    std::atomic<uint64_t> ticket{0}; // round (16 bits) | tasks (24) | next (24)
+  };
+  std::vector<Share> shares_;
   std::atomic<int> done_{0};
 
   std::mutex sleep_;
