@@ -70,11 +70,12 @@ Encoder::Arrays Encoder::carve(Carver &carver) const {
       .scratch = carver.take<Scratch>(workers),
   };
 
-  // The first worker's rows are also those that all workers share (see for_parts).
+  // The first worker's rows are also those that all workers share (see for_parts). A part has whole tiles.
+  const int part_rows = pieces(kPartRows, kernel_.rows) * kernel_.rows;
   for (size_t i = 0; i < workers; i++) {
     const int shared = i == 0 ? team_.size() * kFewRows : 0;
-    const int rows = sequence_ranges() ? (i == 0 ? group_.tokens : 0)
-                                       : std::min(group_.tokens, std::max(kPartRows + kernel_.rows, shared));
+    const int rows =
+        sequence_ranges() ? (i == 0 ? group_.tokens : 0) : std::min(group_.tokens, std::max(part_rows, shared));
     const RowBuffers buffers = carve_rows(carver, static_cast<size_t>(rows));
     if (arrays.rows) arrays.rows[i] = buffers;
   }

@@ -29,12 +29,10 @@ constexpr size_t whole_lanes(int n) { return (static_cast<size_t>(n) + kLanes - 
 
 // What a head needs while it runs, cut out of the scratch memory. A word is kWideGroup codes of a row.
 struct Head {
-  static constexpr size_t kBlockBytes = 4 * kLanes; // a word or a float for each lane
-
   const HeadTask &task;
   size_t tokens, width; // whole vectors
-  float *columns;       // a block of tokens, transposed
   float *scores;        // [key][query], as the next
+  float *columns;       // a block of tokens, transposed: in the place of scores, which are not there yet
   int32_t *p_words;     // [key / kWideGroup]
   int32_t *k_words;     // [token / kLanes][column / kWideGroup][token % kLanes]
   int8_t *q_codes;      // [column / kWideGroup], of kLanes queries
@@ -47,8 +45,7 @@ struct Head {
 
   explicit Head(const HeadTask &t) : task(t), tokens(whole_lanes(t.tokens)), width(whole_lanes(t.width)) {
     uint8_t *next = t.scratch;
-    columns = take<float>(next, kLanes * width);
-    scores = take<float>(next, kLanes * tokens);
+    scores = columns = take<float>(next, kLanes * (tokens > width ? tokens : width));
     p_words = take<int32_t>(next, kLanes * tokens / kWideGroup);
     k_words = take<int32_t>(next, tokens * width / kWideGroup);
     q_codes = take<int8_t>(next, kLanes * width);
@@ -70,7 +67,7 @@ struct Head {
 
 size_t head_scratch(int n_tokens, int n_width) {
   const size_t tokens = whole_lanes(n_tokens), width = whole_lanes(n_width);
-  return 4 * kLanes * (width + tokens + tokens / kWideGroup) + 4 * tokens * width / kWideGroup +
+  return 4 * kLanes * ((tokens > width ? tokens : width) + tokens / kWideGroup) + 4 * tokens * width / kWideGroup +
          (kLanes + tokens) * width + 4 * (4 * tokens + 2 * width);
 }
 
@@ -138,11 +135,8 @@ TB_INLINE Tokens read_tokens(const Head &h, const float *x, int first, int count
       store(h.columns + (d + i) * kLanes, v[i]);
     }
   }
-  const F infinite = (range.low - range.low) + (range.high - range.high); // NaN if one was
-  Tokens tokens{.grids = grid ? lane_grids(*grid) : lane_grids(*t.quantizer, range.low, range.high), .finite = false};
-  const F not_finite = (tokens.grids.scale - tokens.grids.scale) + (tokens.grids.offset - tokens.grids.offset);
-  tokens.finite = !any_nan(range.sum) && !any_nan(infinite + not_finite);
-  return tokens;
+  const LaneGrids grids = grid ? lane_grids(*grid) : lane_grids(*t.quantizer, range.low, range.high);
+  return {.grids = grids, .finite = !any_nan(range.sum) && all_finite(range.low, range.high, grids)};
 }
 
 TB_NOINLINE bool read_keys(const Head &h) {
@@ -335,8 +329,7 @@ TB_NOINLINE bool find_context(const Head &h, int query, F top) {
       context_tile<decltype(rows)::value, decltype(vectors)::value>(h, parts, query, row, column);
     });
   });
-  const F not_finite = (grids.scale - grids.scale) + (grids.offset - grids.offset);
-  return !any_nan(not_finite);
+  return all_finite(s.smallest, s.factor, grids);
 }
 
 bool head(const HeadTask &task) {

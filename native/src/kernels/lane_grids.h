@@ -23,7 +23,15 @@ TB_INLINE LaneGrids lane_grids(const tb::Grid &g) {
 
 TB_INLINE F inverse_of(F scale) { return where_at_least(scale, set(FLT_MIN), set(1.0f) / scale); }
 
-// Where a range is not finite, neither is the scale or the offset, unless the range is clipped: see is_finite().
+// NaN in the lanes where a number is NaN or infinite, else 0.
+TB_INLINE F nan_unless_finite(F a) { return a - a; }
+
+// Whether all ranges are finite, and the grids made from them (see is_finite() of one grid): clipping hides a range.
+TB_INLINE bool all_finite(F low, F high, const LaneGrids &g) {
+  const F range = nan_unless_finite(low) + nan_unless_finite(high);
+  return !any_nan(range + (nan_unless_finite(g.scale) + nan_unless_finite(g.offset)));
+}
+
 TB_INLINE LaneGrids lane_grids(const tb::Quantizer &quantizer, F low, F high) {
   const bool clips = quantizer.clip > 0;
   const F clip = set(quantizer.clip), minus_clip = set(-quantizer.clip);
