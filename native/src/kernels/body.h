@@ -7,6 +7,9 @@
 // What an instruction set provides (simd*.h and the kernel's own file):
 //   F, I              kLanes float32, int32 numbers; + - *, min and max (the second argument if one is NaN), ...
 //   Sum               eight float64 lanes: element i of a row is added to lane i mod 8
+//   Doubles           a float64 number for each of kLanes lanes; Sum where these are eight
+//   zip               two vectors' lanes by turns, from which attention.h makes a transposition
+//   in_register       a vector that is computed before what follows in the source (several.h)
 //   Bytes             4 * kLanes bytes: four for each lane
 //   kTileRows         rows of activations that a tile of the product has
 //   kVectors          vectors of outputs that it has; kLanes * kVectors, the columns of a panel, divides kPad
@@ -14,7 +17,8 @@
 //   Accumulator       of dot(acc, codes 0..2 or nested, activations -128..127). One of 16 bits is widened to I after
 //                     kAccumulatedGroups groups of 4 steps, when it is just not full (64 steps * 4 bytes: -32768 ..
 //                     32512); 0: one of 32 bits never is
-//   Wide, WideRow     of wide_dot(acc, signed bytes, codes - kWideZero), kWideGroup numbers a lane
+//   Wide, WideRow     of wide_dot(acc, signed bytes, codes - kWideZero), kWideGroup numbers a lane; store_joined()
+//                     stores the kWideGroup lowest bytes of each lane
 #pragma once
 
 #include "attention.h"
