@@ -13,7 +13,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ternarybert.errors import InputError, KernelError, NativeLibraryError, OptionError, TernaryBertError
+from ternarybert.errors import (
+    InputError,
+    KernelError,
+    NativeLibraryError,
+    NonFiniteError,
+    OptionError,
+    TernaryBertError,
+)
 from ternarybert.native import CConfig, CError, check, kernels
 from ternarybert.runtime import engine as binding
 from ternarybert.runtime.engine import Engine, thread_count
@@ -156,6 +163,28 @@ def test_ten_thousand_random_sequences():
                 assert np.isfinite(found).all()
                 answered += 1
     assert 1_000 < answered < 9_000
+
+
+@pytest.mark.parametrize("clip", [None, 1.5])
+@pytest.mark.parametrize("ranges", list(Range))
+@pytest.mark.parametrize("part", ["query", "key", "value"])
+def test_attention_notices_what_is_not_finite(part, ranges, clip):
+    """Clipping would hide it; so does the order of numbers, where only one of a token's is not finite."""
+    network = make_network(hidden=24, heads=2, clip=clip, range=ranges, rows=True)
+    for column in (0, 11, 23):
+        linear = getattr(network.layers[0], part)
+        scale, bias = linear.weight.scale.copy(), np.zeros(24, np.float32)
+        scale[column], bias[column] = 3e38, 3e38
+        broken = dataclasses.replace(linear, weight=dataclasses.replace(linear.weight, scale=scale), bias=bias)
+        layer = dataclasses.replace(network.layers[0], **{part: broken})
+        model = dataclasses.replace(network, layers=(layer, *network.layers[1:]))
+        for lengths in ((3,), (1, 20)):
+            batch = make_batch(model, lengths)
+            with pytest.raises(NonFiniteError):
+                Oracle(model).run(batch, Output.LOGITS)
+            for kernel in KERNELS:
+                with Engine(model, kernel=kernel, num_threads=1) as engine, pytest.raises(NonFiniteError):
+                    engine.run(batch, Output.LOGITS)
 
 
 def test_batches_that_do_not_fit_together():
