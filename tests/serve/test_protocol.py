@@ -32,6 +32,8 @@ class Recorded(asyncio.Transport):
         self.written, self.closed, self.unsent = b"", False, 0
 
     def write(self, data):
+        if self.closed:
+            raise RuntimeError("the transport is closed")  # as uvloop's
         self.written += data
 
     def close(self):
@@ -117,6 +119,33 @@ async def test_requests_without_end_that_wait_for_no_answer(full):
         protocol.data_received(EMBED * 1000)
         await asyncio.sleep(0)
         assert transport.closed and len(transport.statuses) <= 16 and len(protocol.pipeline) <= 16
+
+
+@pytest.mark.parametrize("more", [0, 2])
+async def test_a_client_that_goes_away_is_no_error(more):
+    """Nor is one that has sent further requests: the one that is being answered is told."""
+    errors = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: errors.append(context))
+    async with connected(full=False) as (protocol, _, state):
+        protocol.data_received(EMBED.replace(b"length: 2", b"length: 9") + b"{" if not more else EMBED * (1 + more))
+        [task] = state.tasks
+        await asyncio.sleep(0)
+        protocol.connection_lost(None)
+        await asyncio.wait([task], timeout=5)
+        assert task.done() and task.exception() is None
+    await asyncio.sleep(0.01)
+    assert not errors
+
+
+async def test_an_answer_whose_client_has_gone_is_not_written():
+    errors = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: errors.append(context))
+    async with connected() as (protocol, transport, _):
+        protocol.data_received(EMBED)  # refused, and written when the loop goes on
+        transport.closed = True
+        await asyncio.sleep(0)
+        assert not transport.written
+    assert not errors
 
 
 @pytest.mark.parametrize("start", [b"GET /", b"GET / HTTP/1.1\r\nx: ", b"GET / HTTP/1.1\r\nx"])

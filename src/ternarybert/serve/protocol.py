@@ -41,6 +41,7 @@ class ServeProtocol(HttpToolsProtocol):
         self._rest = 0  # bytes that came after the answer
         self._refused = 0  # requests of the bytes at hand
         self.on_disconnect: Callable[[], None] | None = None  # set while a request waits for its answer
+        self._answering: Any = None  # uvicorn's `cycle` is the newest request, which may wait for older ones
 
     def connection_made(self, transport: Any) -> None:
         """Expect a request."""
@@ -51,6 +52,8 @@ class ServeProtocol(HttpToolsProtocol):
         """Expect nothing more, and tell the request that waits for its answer."""
         self._stop_read_timer()
         self._stop_write_timer()
+        if self._answering is not None and not self._answering.response_complete:
+            self._answering.disconnected = True
         super().connection_lost(exc)
         if self.on_disconnect is not None:
             self.on_disconnect()
@@ -122,6 +125,10 @@ class ServeProtocol(HttpToolsProtocol):
         self._stop_read_timer()
         self._message_open, self._silent = False, 0
         super().on_message_complete()
+
+    def _start_asgi_task(self, cycle: Any, app: Any) -> None:
+        self._answering = cycle
+        super()._start_asgi_task(cycle, app)
 
     def _refuse(self) -> bool:
         """Whether the request was refused; its body is then ignored, as that of every answered request is.
@@ -218,6 +225,6 @@ class JoinedWrites:
         return getattr(self._transport, name)
 
     def _flush(self) -> None:
-        if self._parts:
-            self._transport.write(b"".join(self._parts))
-            self._parts.clear()
+        parts, self._parts = self._parts, []
+        if parts and not self._transport.is_closing():  # the client may have gone meanwhile
+            self._transport.write(b"".join(parts))

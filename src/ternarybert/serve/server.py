@@ -104,7 +104,7 @@ def serve_requests(
         await server.serve([listening])
         if tasks := set(server.server_state.tasks):  # cancelled by the end of --shutdown-timeout; they say so
             await asyncio.wait(tasks, timeout=1)
-            await asyncio.sleep(0.1)
+            await asyncio.sleep(0.1)  # for what they wrote to leave
 
     loop = (config.get_loop_factory() or asyncio.new_event_loop)()
     asyncio.set_event_loop(loop)
