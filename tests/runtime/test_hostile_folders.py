@@ -58,9 +58,10 @@ def test_a_word_list_that_is_longer_than_the_vocabulary(folder):
     (folder / "tokenizer.json").unlink()
     (folder / "vocab.txt").write_text("\n".join(words) + "\n")
     assert ternarybert.load(folder).predict("good")
-    (folder / "vocab.txt").write_text("\n".join([*words, "hostile"]) + "\n")
-    with pytest.raises(PackedConfigError, match=r"vocab\.txt"):
-        ternarybert.load(folder)
+    for more in (["hostile"], [*[next(iter(words))] * 5, "hostile"]):  # repeated words count, too
+        (folder / "vocab.txt").write_text("\n".join([*list(words)[: len(words) - len(more) + 1], *more]) + "\n")
+        with pytest.raises(PackedConfigError, match=rf"vocab\.txt gives token id {len(words)}"):
+            ternarybert.load(folder)
 
 
 @pytest.mark.parametrize(

@@ -162,8 +162,10 @@ def _read_tokenizer(folder: Path, settings: dict[str, Any], vocabulary: int | No
         raise _refused(error) from error
     if vocabulary is not None and (largest := max(probe.ids, default=0)) >= vocabulary:
         raise PackedConfigError(f"the tokenizer gives token id {largest}; the model has {vocabulary} tokens")
-    if vocabulary is not None and whole is None and (size := tokenizer.get_vocab_size()) > vocabulary:
-        raise PackedConfigError(f"vocab.txt has {size} tokens; the model has {vocabulary}")
+    if vocabulary is not None and whole is None:  # the ids of tokenizer.json were checked before
+        largest = max(tokenizer.get_vocab().values(), default=0)
+        if largest >= vocabulary:
+            raise PackedConfigError(f"vocab.txt gives token id {largest}; the model has {vocabulary} tokens")
     return tokenizer
 
 
