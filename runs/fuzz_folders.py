@@ -298,17 +298,20 @@ def fuzz(originals: Sequence[Path], work: Path, seeds: range, progress: int = 0)
         made, how = fuzzer.damaged(rng, number)
         what = f"seed {seed}, {originals[number].name}, {how}"
         start = time.process_time()
+        size = fuzzer.size(number)
         try:
             is_answered, memory = grown(partial(attempt, made))
+            seconds = time.process_time() - start
+            if memory >= TIMES * size:
+                repeated, (again, memory) = repeated + 1, grown(partial(attempt, made))
+                assert again == is_answered, "another result when it was repeated"
         except BaseException as error:
             raise AssertionError(f"{what}: {type(error).__name__}: {error}") from error
-        seconds, size = time.process_time() - start, fuzzer.size(number)
-        if memory >= TIMES * size:
-            repeated, memory = repeated + 1, grown(partial(attempt, made))[1]
         answered, slowest, most = answered + is_answered, max(slowest, seconds), max(most, memory)
         times = max(times, memory / size)
         assert seconds < SECONDS, f"{what}: {seconds:.1f} s"
         assert memory < TIMES * size, f"{what}: {memory:,} bytes, the folder has {size:,}"
+        assert repeated <= 1 + count // 1000, f"{what}: too much memory at first, as in {repeated - 1} rounds before"
         if progress and count % progress == 0:
             print(f"{count} of {len(seeds)}: slowest {slowest:.2f} s, most memory {times:.2f} times", flush=True)
     found = {"folders": len(seeds), "answered": answered, "slowest": slowest, "memory": most, "times": times}
