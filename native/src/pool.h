@@ -28,8 +28,8 @@ public:
   // f(task, worker) for all tasks, by size() workers; returns when all are done. f must not throw.
   //
   // Worker w does the tasks w, w + size(), w + 2 size(), .. and then helps the others: of one run and the next the same
-  // tasks are done by the same thread, which still has in its cache what it wrote. Only a thread that the system has
-  // put aside leaves its tasks to the others.
+  // tasks are done by the same thread, which still has in its cache what it wrote. Only a thread that is late leaves
+  // tasks to the others.
   template <class Function> void run(int tasks, const Function &f) const {
     if (!pool_ || tasks <= 1)
       for (int task = 0; task < tasks; task++)

@@ -20,7 +20,7 @@ namespace {
 using tb::HeadTask;
 
 constexpr int kAtOnce = kVectors; // exponentials: as the columns of a tile, it grows with the number of registers
-// Keys that are multiplied at once. Those beyond the last are the last one again, and change nothing.
+// Keys that are multiplied at once. Those beyond the last are the last one again (see read_tokens), and change nothing.
 constexpr int kKeys = kVectors == 1 ? 4 : 8;
 static_assert(kLanes % kKeys == 0, "whole tiles");
 static_assert(8 % kAtOnce == 0, "sums of eight");

@@ -55,6 +55,7 @@ template <class Function> TB_INLINE void for_panels(int n, Function f) {
 
 // kWideGroup codes of 0 .. 255 of each lane side by side, `bits` for each, less `zero`, which is 0 or 128.
 template <int bits, int zero> TB_INLINE I join(const I (&codes)[kWideGroup]) {
+  static_assert(zero == 0 || bits == 8, "the exclusive or takes 128 from a byte");
   I all = codes[kWideGroup - 1];
   TB_UNROLL for (int g = kWideGroup - 2; g >= 0; g--) all = codes[g] + shift_left<bits>(all);
   // To flip the highest bit of a byte is to subtract 128 from it.
