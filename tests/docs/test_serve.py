@@ -14,14 +14,14 @@ PAGE = (ROOT / "docs" / "reference" / "http.md").read_text(encoding="utf-8")
 
 def test_every_route_is_listed():
     paths = openapi_document()["paths"]
-    wanted = {f"{method.upper()} {path}" for path, methods in paths.items() for method in methods} | {"POST /"}
+    wanted = {f"{method.upper()} {path}" for path, methods in paths.items() for method in methods}
     assert set(re.findall(r"^\| `((?:GET|POST) [^`]+)` \|", PAGE, re.MULTILINE)) == wanted
 
 
 def test_every_field_of_a_body_is_listed():
     document = openapi_document()
     for path, methods in document["paths"].items():
-        if "post" not in methods:
+        if "post" not in methods or path == "/":  # its body is that of another route
             continue
         name = methods["post"]["requestBody"]["content"]["application/json"]["schema"]["$ref"].rpartition("/")[2]
         [row] = re.findall(rf"^\| `POST {path}` \|.*$", PAGE, re.MULTILINE)
