@@ -24,7 +24,7 @@ struct Bytes {
 
 TB_INLINE F load(const float *p) { return {_mm512_loadu_ps(p)}; }
 TB_INLINE void store(float *p, F a) { _mm512_storeu_ps(p, a.v); }
-// Computed here and now, whatever the compiler would like to move.
+// The compiler must compute it here, before what follows, instead of moving it.
 TB_INLINE F in_register(F a) {
 #if defined(__GNUC__) && !defined(TB_EMULATED)
   __asm__("" : "+v"(a.v));

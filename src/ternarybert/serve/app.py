@@ -35,7 +35,7 @@ _REQUEST_ID = re.compile(r"[\w.-]{1,128}", re.ASCII)
 _ONE_MODEL = "/v1/models/"
 _JSON = b"application/json"
 CONNECTION = "ternarybert.connection"  # key of the scope: the request's ServeProtocol
-_LARGE = 1 << 16  # bytes of an answer that counts as long as its client has not read it
+_LARGE = 1 << 16  # bytes of an answer that counts until its client has read it
 Headers: TypeAlias = Sequence[tuple[bytes, bytes]]
 _TIMED = ("embed", "predict", "rerank")
 _POLICY = "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; connect-src 'self'; img-src data:"
@@ -106,7 +106,7 @@ class ServeApp:
             await self._wait_until_read(scope, record)
 
     async def _wait_until_read(self, scope: Scope, record: RequestRecord) -> None:
-        """A large answer counts as long: clients that read nothing must not fill the memory."""
+        """A large answer counts until its client has read it: clients that read nothing must not fill the memory."""
         try:
             await scope[CONNECTION].drained()
         except asyncio.CancelledError:

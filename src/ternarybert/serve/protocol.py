@@ -202,7 +202,7 @@ _REFUSED: Any = RefusedCycle()
 class JoinedWrites:
     """A transport that sends at once what one turn of the event loop writes.
 
-    uvicorn writes the head of a response and its body one after the other. Sending is the dearest part of a short
+    uvicorn writes the head of a response and its body one after the other. Sending is what costs most of a short
     request in this process, and the client would wake twice.
     """
 
